@@ -27,17 +27,17 @@ func main() {
 		roots = []string{"."}
 	}
 	for _, root := range roots {
-		t, err := read(root)
+		t, err := readTree(root)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "measure:", err)
 			os.Exit(1)
 		}
 		fmt.Println(root)
-		t.print(os.Stdout)
+		t.printReport(os.Stdout)
 	}
 }
 
-func (t *tree) print(to io.Writer) {
+func (t *tree) printReport(to io.Writer) {
 	w := tabwriter.NewWriter(to, 0, 4, 2, ' ', 0)
 	defer w.Flush()
 	row := func(what, format string, values ...any) {
@@ -46,22 +46,22 @@ func (t *tree) print(to io.Writer) {
 	row("packages, files, functions", "%d, %d, %d", len(t.packages), len(t.fileLines), len(t.functions))
 	row("lines of code", "%d", t.code)
 	row("lines of a function: median, p95, most", "%d, %d, %d",
-		at(t.functions, 0.5), at(t.functions, 0.95), at(t.functions, 1))
-	row("lines of a file: p95, most", "%d, %d", at(t.fileLines, 0.95), at(t.fileLines, 1))
-	row("lines of comment to a line of code", "%.2f", ratio(t.comments, t.code))
+		valueAt(t.functions, 0.5), valueAt(t.functions, 0.95), valueAt(t.functions, 1))
+	row("lines of a file: p95, most", "%d, %d", valueAt(t.fileLines, 0.95), valueAt(t.fileLines, 1))
+	row("lines of comment to a line of code", "%.2f", ratioOf(t.comments, t.code))
 	row("lines over 100 columns, over 120, longest", "%.1f %%, %.1f %%, %d",
-		100*ratio(t.over100, t.lines), 100*ratio(t.over120, t.lines), t.longest)
-	row("tokens in a line of code", "%.1f", ratio(t.tokens, t.code))
-	row("ifs whose init changes a variable", "%.2f %% of lines", 100*ratio(t.mutatingIfs, t.code))
-	row("exported names with a comment", "%.0f %%", 100*ratio(t.documented, t.exported))
+		100*ratioOf(t.over100, t.lines), 100*ratioOf(t.over120, t.lines), t.longest)
+	row("tokens in a line of code", "%.1f", ratioOf(t.tokens, t.code))
+	row("ifs whose init changes a variable", "%.2f %% of lines", 100*ratioOf(t.mutatingIfs, t.code))
+	row("exported names with a comment", "%.0f %%", 100*ratioOf(t.documented, t.exported))
 	row("sentences in comments", "%d", t.sentences)
 	for i, h := range habitsCounted {
-		row("  habit "+h.Name, "%.1f in 1000", 1000*ratio(t.habits[i], t.sentences))
+		row("  habit "+h.Name, "%.1f in 1000", 1000*ratioOf(t.habits[i], t.sentences))
 	}
 	fmt.Fprintf(w, "\n  package\tties of files\tof possible\tin circles\n")
 	for _, p := range t.packages {
 		if n := len(p.files); n >= 5 {
-			ties, back := p.ties()
+			ties, back := p.countTies()
 			fmt.Fprintf(w, "  %s\t%d\t%d\t%d\n", p.dir, ties, n*(n-1)/2, back)
 		}
 	}

@@ -7,10 +7,10 @@ import (
 	"go/types"
 )
 
-// ties counts the pairs of files in which a file uses declarations of the other file, and how many
-// of these pairs are part of a circle.
-func (p *pkg) ties() (ties, circular int) {
-	uses := p.uses()
+// countTies counts the pairs of files in which a file uses declarations of the other file, and how
+// many of these pairs are part of a circle.
+func (p *pkg) countTies() (ties, circular int) {
+	uses := p.usesOf()
 	n := len(p.files)
 	reach := make([][]bool, n)
 	for i := range reach {
@@ -36,9 +36,9 @@ func (p *pkg) ties() (ties, circular int) {
 	return ties, circular
 }
 
-// uses returns, for each pair of files, whether the first uses a declaration of the second. Imports
-// are not followed: the meaning of a name of this package does not need them.
-func (p *pkg) uses() [][]bool {
+// usesOf returns, for each pair of files, whether the first uses a declaration of the second.
+// Imports are not followed: the meaning of a name of this package does not need them.
+func (p *pkg) usesOf() [][]bool {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
 	config := types.Config{Importer: none{}, Error: func(error) {}}
 	_, _ = config.Check(p.dir, p.set, p.files, info)

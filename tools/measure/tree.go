@@ -34,8 +34,8 @@ type pkg struct {
 	files []*ast.File
 }
 
-// read measures the Go files under root.
-func read(root string) (*tree, error) {
+// readTree measures the Go files under root.
+func readTree(root string) (*tree, error) {
 	t := &tree{}
 	byDir := map[string]*pkg{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -43,7 +43,7 @@ func read(root string) (*tree, error) {
 			return err
 		}
 		if d.IsDir() {
-			if path != root && skipped(d.Name()) {
+			if path != root && isSkipped(d.Name()) {
 				return filepath.SkipDir
 			}
 			return nil
@@ -56,7 +56,7 @@ func read(root string) (*tree, error) {
 		if p == nil {
 			p = &pkg{dir: dir, set: token.NewFileSet()}
 		}
-		counted, err := t.add(p, path)
+		counted, err := t.addFile(p, path)
 		if counted && byDir[dir] == nil {
 			byDir[dir] = p
 			t.packages = append(t.packages, p)
@@ -68,15 +68,15 @@ func read(root string) (*tree, error) {
 	return t, err
 }
 
-// skipped reports whether a folder has nothing to count: no product code, or code of other
+// isSkipped reports whether a folder has nothing to count: no product code, or code of other
 // projects.
-func skipped(name string) bool {
+func isSkipped(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasSuffix(name, "test") ||
 		slices.Contains([]string{"testdata", "vendor", "third_party", "build"}, name)
 }
 
-// add counts one file. It reports false for a generated file, which does not count.
-func (t *tree) add(p *pkg, path string) (bool, error) {
+// addFile counts one file. It reports false for a generated file, which does not count.
+func (t *tree) addFile(p *pkg, path string) (bool, error) {
 	source, err := os.ReadFile(path)
 	if err != nil {
 		return false, err
@@ -147,29 +147,29 @@ func (t *tree) addNames(set *token.FileSet, f *ast.File) {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
 			t.functions = append(t.functions, set.Position(d.End()).Line-set.Position(d.Pos()).Line+1)
-			t.name(d.Name, d.Doc)
+			t.countName(d.Name, d.Doc)
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
 				switch s := spec.(type) {
 				case *ast.TypeSpec:
-					t.name(s.Name, d.Doc, s.Doc, s.Comment)
+					t.countName(s.Name, d.Doc, s.Doc, s.Comment)
 				case *ast.ValueSpec:
 					for _, name := range s.Names {
-						t.name(name, d.Doc, s.Doc, s.Comment)
+						t.countName(name, d.Doc, s.Doc, s.Comment)
 					}
 				}
 			}
 		}
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
-		if i, ok := n.(*ast.IfStmt); ok && mutates(i.Init) {
+		if i, ok := n.(*ast.IfStmt); ok && changesVariable(i.Init) {
 			t.mutatingIfs++
 		}
 		return true
 	})
 }
 
-func (t *tree) name(name *ast.Ident, docs ...*ast.CommentGroup) {
+func (t *tree) countName(name *ast.Ident, docs ...*ast.CommentGroup) {
 	if !name.IsExported() {
 		return
 	}
@@ -179,8 +179,8 @@ func (t *tree) name(name *ast.Ident, docs ...*ast.CommentGroup) {
 	}
 }
 
-// mutates reports whether an if's init statement changes an existing variable.
-func mutates(init ast.Stmt) bool {
+// changesVariable reports whether an if's init statement changes an existing variable.
+func changesVariable(init ast.Stmt) bool {
 	switch s := init.(type) {
 	case *ast.IncDecStmt:
 		return true
@@ -190,15 +190,15 @@ func mutates(init ast.Stmt) bool {
 	return false
 }
 
-// at returns the value at a share of sorted values, 0 if there are none.
-func at(sorted []int, share float64) int {
+// valueAt returns the value at a share of sorted values, 0 if there are none.
+func valueAt(sorted []int, share float64) int {
 	if len(sorted) == 0 {
 		return 0
 	}
 	return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)]
 }
 
-func ratio(a, b int) float64 {
+func ratioOf(a, b int) float64 {
 	if b == 0 {
 		return 0
 	}

@@ -33,13 +33,13 @@ var equivalents string
 func main() {
 	only := flag.String("only", "", "make only the changes whose names match this regular expression")
 	flag.Parse()
-	if err := run(*only, flag.Args()); err != nil {
+	if err := runMutants(*only, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(only string, packages []string) error {
+func runMutants(only string, packages []string) error {
 	if len(packages) == 0 {
 		return errors.New("usage: mutate [-only REGEXP] PACKAGE [PACKAGE WITH MORE TESTS] (any number)")
 	}
@@ -60,7 +60,7 @@ func run(only string, packages []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if fate, output := try(dir, -1, mutant{}, packages); fate != survived {
+	if fate, output := tryMutant(dir, -1, mutant{}, packages); fate != survived {
 		return fmt.Errorf("the tests fail without any change:\n%s", output)
 	}
 	fates := make([]fate, len(mutants))
@@ -68,7 +68,7 @@ func run(only string, packages []string) error {
 	wait.SetLimit(runtime.GOMAXPROCS(0))
 	for i, m := range mutants {
 		wait.Go(func() error {
-			fates[i], _ = try(dir, i, m, packages)
+			fates[i], _ = tryMutant(dir, i, m, packages)
 			fmt.Printf("%-9s %s\n", fates[i], m)
 			return nil
 		})
@@ -76,7 +76,7 @@ func run(only string, packages []string) error {
 	if err := wait.Wait(); err != nil {
 		return err
 	}
-	return report(mutants, fates)
+	return reportFates(mutants, fates)
 }
 
 // mutantsOf returns every change to the code of a package.
@@ -92,7 +92,7 @@ func mutantsOf(path string) ([]mutant, error) {
 		if err != nil {
 			return nil, err
 		}
-		mutants, err := mutate(file, source)
+		mutants, err := mutateFile(file, source)
 		if err != nil {
 			return nil, err
 		}
@@ -101,9 +101,9 @@ func mutantsOf(path string) ([]mutant, error) {
 	return all, nil
 }
 
-// report sums up, and fails if a fate differs from equivalent.txt.
-func report(mutants []mutant, fates []fate) error {
-	known := explained(equivalents)
+// reportFates sums up, and fails if a fate differs from equivalent.txt.
+func reportFates(mutants []mutant, fates []fate) error {
+	known := readEquivalents(equivalents)
 	killed, alive, equal := 0, 0, 0
 	var errs []error
 	for i, m := range mutants {
@@ -127,8 +127,8 @@ func report(mutants []mutant, fates []fate) error {
 	return errors.Join(errs...)
 }
 
-// explained reads the list: a line for each change, with the reason behind " # ".
-func explained(text string) map[string]bool {
+// readEquivalents reads the list: a line for each change, with the reason behind " # ".
+func readEquivalents(text string) map[string]bool {
 	known := map[string]bool{}
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {

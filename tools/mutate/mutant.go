@@ -46,8 +46,8 @@ type mutator struct {
 	mutants  []mutant
 }
 
-// mutate returns all changes to the functions of a file.
-func mutate(file string, source []byte) ([]mutant, error) {
+// mutateFile returns all changes to the functions of a file.
+func mutateFile(file string, source []byte) ([]mutant, error) {
 	m := &mutator{set: token.NewFileSet(), file: file, source: source}
 	tree, err := parser.ParseFile(m.set, file, source, parser.SkipObjectResolution)
 	if err != nil {
@@ -56,33 +56,33 @@ func mutate(file string, source []byte) ([]mutant, error) {
 	for _, d := range tree.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
 			m.function = f.Name.Name
-			ast.Inspect(f.Body, m.visit)
+			ast.Inspect(f.Body, m.visitNode)
 		}
 	}
 	return m.mutants, nil
 }
 
-func (m *mutator) visit(n ast.Node) bool {
+func (m *mutator) visitNode(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.BinaryExpr:
-		m.flip(n, n.Op, n.OpPos)
+		m.flipOperator(n, n.Op, n.OpPos)
 	case *ast.AssignStmt:
-		m.flip(n, n.Tok, n.TokPos)
+		m.flipOperator(n, n.Tok, n.TokPos)
 	case *ast.IncDecStmt:
-		m.flip(n, n.Tok, n.TokPos)
+		m.flipOperator(n, n.Tok, n.TokPos)
 	case *ast.BasicLit:
 		if to, ok := digits[n.Value]; ok && n.Kind == token.INT {
-			m.replace(n, n.Pos(), n.End(), to)
+			m.replaceText(n, n.Pos(), n.End(), to)
 		}
 	case *ast.UnaryExpr:
 		if n.Op == token.NOT {
-			m.replace(n, n.Pos(), n.X.Pos(), "")
+			m.replaceText(n, n.Pos(), n.X.Pos(), "")
 		}
 	case *ast.CallExpr:
-		name := m.text(n.Fun.Pos(), n.Fun.End())
+		name := m.textOf(n.Fun.Pos(), n.Fun.End())
 		if name == "max" || name == "min" {
 			for _, arg := range n.Args {
-				m.replace(n, n.Pos(), n.End(), m.text(arg.Pos(), arg.End()))
+				m.replaceText(n, n.Pos(), n.End(), m.textOf(arg.Pos(), arg.End()))
 			}
 		}
 		return name != "errors.New" // The words of a message are no decision.
@@ -90,33 +90,33 @@ func (m *mutator) visit(n ast.Node) bool {
 	return true
 }
 
-func (m *mutator) flip(n ast.Node, op token.Token, at token.Pos) {
+func (m *mutator) flipOperator(n ast.Node, op token.Token, at token.Pos) {
 	for _, to := range flips[op] {
-		m.replace(n, at, at+token.Pos(len(op.String())), to)
+		m.replaceText(n, at, at+token.Pos(len(op.String())), to)
 	}
 }
 
-// replace adds a change of the text between two places, within a node.
-func (m *mutator) replace(n ast.Node, from, to token.Pos, text string) {
-	before, after := line(m.text(n.Pos(), n.End())), line(m.text(n.Pos(), from)+text+m.text(to, n.End()))
+// replaceText adds a change of the text between two places, within a node.
+func (m *mutator) replaceText(n ast.Node, from, to token.Pos, text string) {
+	before, after := oneLine(m.textOf(n.Pos(), n.End())), oneLine(m.textOf(n.Pos(), from)+text+m.textOf(to, n.End()))
 	nth := 0
 	for _, other := range m.mutants {
 		if other.function == m.function && other.before == before && other.after == after {
 			nth++
 		}
 	}
-	changed := m.text(m.start(), from) + text + m.text(to, m.start()+token.Pos(len(m.source)))
+	changed := m.textOf(m.fileStart(), from) + text + m.textOf(to, m.fileStart()+token.Pos(len(m.source)))
 	m.mutants = append(m.mutants, mutant{
 		file: m.file, function: m.function, source: []byte(changed), before: before, after: after, nth: nth,
 	})
 }
 
-// start is where the file begins.
-func (m *mutator) start() token.Pos { return token.Pos(m.set.File(token.Pos(1)).Base()) }
+// fileStart returns where the file begins.
+func (m *mutator) fileStart() token.Pos { return token.Pos(m.set.File(token.Pos(1)).Base()) }
 
-func (m *mutator) text(from, to token.Pos) string {
-	return string(m.source[from-m.start() : to-m.start()])
+func (m *mutator) textOf(from, to token.Pos) string {
+	return string(m.source[from-m.fileStart() : to-m.fileStart()])
 }
 
-// line puts an expression into one line.
-func line(text string) string { return strings.Join(strings.Fields(text), " ") }
+// oneLine puts an expression into one line.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

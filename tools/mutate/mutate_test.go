@@ -17,7 +17,7 @@ func f(a, b int) int {
 	return g(a-1) + g(a-1), errors.New("x" + y)
 }
 `
-	mutants, err := mutate("p/f.go", []byte(source))
+	mutants, err := mutateFile("p/f.go", []byte(source))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestReport(t *testing.T) {
 		{"a wrong excuse", []mutant{known}, []fate{noticed},
 			"changes nothing, but a test notices: shared/quota/quota.go Take"},
 	} {
-		err := report(c.mutants, c.fates)
+		err := reportFates(c.mutants, c.fates)
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.name, err)
 		}

@@ -22,9 +22,9 @@ const (
 // timeout is how long the tests of one package may take. A change that makes them hang is noticed.
 const timeout = 30 * time.Second
 
-// try runs the tests of the packages on a change, number n, until some notice it. A negative n
-// changes nothing.
-func try(dir string, n int, m mutant, packages []string) (fate, string) {
+// tryMutant runs the tests of the packages on a change, number n, until some notice it. A negative
+// n changes nothing.
+func tryMutant(dir string, n int, m mutant, packages []string) (fate, string) {
 	overlay := filepath.Join(dir, fmt.Sprint(n, ".json"))
 	replace := map[string]string{}
 	if n >= 0 {
@@ -51,7 +51,7 @@ func try(dir string, n int, m mutant, packages []string) (fate, string) {
 		if output, err := build.CombinedOutput(); err != nil {
 			return unbuilt, string(output)
 		}
-		output, err := test(binary, p)
+		output, err := runTest(binary, p)
 		if os.Remove(binary); err != nil {
 			return noticed, output
 		}
@@ -59,9 +59,9 @@ func try(dir string, n int, m mutant, packages []string) (fate, string) {
 	return survived, ""
 }
 
-// test runs a test binary. Its properties are tried on the same values each time, so that a fate is
-// not left to chance.
-func test(binary, directory string) (output string, err error) {
+// runTest runs a test binary. Its properties are tried on the same values each time, so that a fate
+// is not left to chance.
+func runTest(binary, directory string) (output string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, binary, "-test.failfast", "-rapid.nofailfile", "-rapid.seed=3")

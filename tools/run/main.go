@@ -26,9 +26,9 @@ arguments; these variables change it:
   WEIR_PORT_CONTROL_PLANE   8080
 `
 
-// answer answers arguments that need no run, with the exit code. It reports false for other
-// arguments.
-func answer(args []string, out, err io.Writer) (code int, answered bool) {
+// answerArguments answers arguments that need no run, with the exit code. It reports false for
+// other arguments.
+func answerArguments(args []string, out, err io.Writer) (code int, answered bool) {
 	switch {
 	case len(args) == 0:
 		return 0, false
@@ -41,7 +41,7 @@ func answer(args []string, out, err io.Writer) (code int, answered bool) {
 }
 
 func main() {
-	if code, answered := answer(os.Args[1:], os.Stdout, os.Stderr); answered {
+	if code, answered := answerArguments(os.Args[1:], os.Stdout, os.Stderr); answered {
 		os.Exit(code)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -52,7 +52,7 @@ func main() {
 
 	s, err := readSettings(os.Getenv)
 	if err == nil {
-		err = run(ctx, s, os.Stdout)
+		err = runAll(ctx, s, os.Stdout)
 	}
 	if err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "make run:", err)

@@ -37,9 +37,9 @@ type parts struct {
 	tokenStored  bool
 }
 
-// run starts everything, says so on out, and stops everything when ctx ends or a part dies.
-func run(ctx context.Context, s settings, out io.Writer) error {
-	unlock, err := claim(s.dir)
+// runAll starts everything, says so on out, and stops everything when ctx ends or a part dies.
+func runAll(ctx context.Context, s settings, out io.Writer) error {
+	unlock, err := claimFolder(s.dir)
 	if err != nil {
 		return err
 	}
@@ -48,8 +48,8 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 		return err
 	}
 	p := &parts{settings: s}
-	defer p.stop()
-	if err := p.start(ctx); err != nil {
+	defer p.stopAll()
+	if err := p.startAll(ctx); err != nil {
 		return err
 	}
 	// The token is stored only now: a run that does not come up takes nothing from another run.
@@ -59,7 +59,7 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 	}
 	defer token.putBack()
 	p.tokenStored = token.stored
-	fmt.Fprint(out, p.text())
+	fmt.Fprint(out, p.welcomeText())
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(out, "\nStopping.")
@@ -71,9 +71,9 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 	}
 }
 
-// claim makes the folder and keeps a second run out of it. The first step of a second run would
-// remove the state of this run.
-func claim(dir string) (unlock func(), err error) {
+// claimFolder makes the folder and keeps a second run out of it. The first step of a second run
+// would remove the state of this run.
+func claimFolder(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -96,8 +96,8 @@ func writeAt(file *os.File, text string) error {
 	return err
 }
 
-func (p *parts) start(ctx context.Context) error {
-	if err := p.prepare(); err != nil {
+func (p *parts) startAll(ctx context.Context) error {
+	if err := p.prepareFiles(); err != nil {
 		return err
 	}
 	nodeToken := newToken()
@@ -112,8 +112,8 @@ func (p *parts) start(ctx context.Context) error {
 	return p.startEnvoy(ctx, nodeToken)
 }
 
-// prepare makes the folders and the token.
-func (p *parts) prepare() error {
+// prepareFiles makes the folders and the token.
+func (p *parts) prepareFiles() error {
 	state := filepath.Join(p.dir, "state")
 	if !p.keep {
 		if err := os.RemoveAll(state); err != nil {
@@ -183,8 +183,8 @@ func (p *parts) startEnvoy(ctx context.Context, nodeToken string) error {
 	return p.controlPlane.AwaitApplied(ctx, 1, nodeID)
 }
 
-// stop ends the processes, callers before the processes that they call.
-func (p *parts) stop() {
+// stopAll ends the processes, callers before the processes that they call.
+func (p *parts) stopAll() {
 	if p.envoy != nil {
 		p.envoy.Stop()
 	}

@@ -149,15 +149,15 @@ func TestTheTokenOfAnotherRunIsPutBack(t *testing.T) {
 
 func TestASecondRunStaysOutOfTheFolder(t *testing.T) {
 	dir := t.TempDir()
-	unlock, err := claim(dir)
+	unlock, err := claimFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := claim(dir); err == nil || !strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid())) {
+	if _, err := claimFolder(dir); err == nil || !strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid())) {
 		t.Error("a second claim:", err)
 	}
 	unlock()
-	unlock, err = claim(dir)
+	unlock, err = claimFolder(dir)
 	if err != nil {
 		t.Fatal("after the first has ended:", err)
 	}
@@ -167,7 +167,7 @@ func TestASecondRunStaysOutOfTheFolder(t *testing.T) {
 // An argument starts nothing: it is answered, and the help names each variable.
 func TestArgumentsStartNothing(t *testing.T) {
 	var out, wrong bytes.Buffer
-	if code, answered := answer([]string{"--help"}, &out, &wrong); code != 0 || !answered || wrong.Len() > 0 {
+	if code, answered := answerArguments([]string{"--help"}, &out, &wrong); code != 0 || !answered || wrong.Len() > 0 {
 		t.Errorf("--help: %d %v %q", code, answered, &wrong)
 	}
 	settings, err := os.ReadFile("settings.go")
@@ -179,11 +179,11 @@ func TestArgumentsStartNothing(t *testing.T) {
 			t.Errorf("--help does not name %s", name)
 		}
 	}
-	if code, answered := answer([]string{"helpp"}, &out, &wrong); code != 2 || !answered ||
+	if code, answered := answerArguments([]string{"helpp"}, &out, &wrong); code != 2 || !answered ||
 		!strings.Contains(wrong.String(), `"helpp"`) {
 		t.Errorf("another argument: %d %v %q", code, answered, &wrong)
 	}
-	if _, answered := answer(nil, &out, &wrong); answered {
+	if _, answered := answerArguments(nil, &out, &wrong); answered {
 		t.Error("without arguments nothing would start")
 	}
 }

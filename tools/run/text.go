@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// text returns the text that a user sees when everything runs.
-func (p *parts) text() string {
+// welcomeText returns the text that a user sees when everything runs.
+func (p *parts) welcomeText() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	state := "state in " + filepath.Join(p.dir, "state")
@@ -34,7 +34,7 @@ func (p *parts) text() string {
 	line("  # the limits, and which Envoy has which version of them")
 	line("  %s check %s", controlPlanePath, examplePath)
 	for _, command := range []string{"apply " + examplePath, "get nodes"} {
-		line("  %s%s %s", p.environment(), controlPlanePath, command)
+		line("  %s%s %s", p.clientEnvironment(), controlPlanePath, command)
 	}
 	line("")
 	line("Admin token: %s", p.adminToken)
@@ -46,8 +46,8 @@ func (p *parts) text() string {
 	return b.String()
 }
 
-// environment returns the variables that `weir` needs to find this control plane.
-func (p *parts) environment() string {
+// clientEnvironment returns the variables that `weir` needs to find this control plane.
+func (p *parts) clientEnvironment() string {
 	var b strings.Builder
 	if p.controlPlane.Port != 8080 {
 		fmt.Fprintf(&b, "WEIR_SERVER=%s ", p.controlPlane.URL())

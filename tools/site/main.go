@@ -36,14 +36,14 @@ Lays the pages of the manual in REPOSITORY out in FOLDER, for Sphinx. It empties
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := lay(flag.Arg(0), flag.Arg(1)); err != nil {
+	if err := layOut(flag.Arg(0), flag.Arg(1)); err != nil {
 		fmt.Fprintln(os.Stderr, "site:", err)
 		os.Exit(1)
 	}
 }
 
-// lay lays the pages of a repository out in a folder, which it empties first.
-func lay(repository, folder string) error {
+// layOut lays the pages of a repository out in a folder, which it empties first.
+func layOut(repository, folder string) error {
 	if err := os.RemoveAll(folder); err != nil {
 		return err
 	}
@@ -84,19 +84,19 @@ func layFile(repository, folder, file string) error {
 			return err
 		}
 		if file == mapPage {
-			text += contents(text)
+			text += contentsOf(text)
 		}
 		content = []byte(text)
 	}
-	to := filepath.Join(folder, place(file))
+	to := filepath.Join(folder, placeOf(file))
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(to, content, 0o644)
 }
 
-// place returns the place of a file on the site; empty if it has none.
-func place(file string) string {
+// placeOf returns the place of a file on the site; empty if it has none.
+func placeOf(file string) string {
 	if name := pages[file]; name != "" {
 		return name
 	}
@@ -127,8 +127,8 @@ func turnLinks(repository, page, text string) (turned string, err error) {
 		if _, missing := os.Stat(filepath.Join(repository, file)); missing != nil {
 			err = fmt.Errorf("%s: cannot find the target of a link: %w; correct the link", page, missing)
 		}
-		if on := place(file); on != "" {
-			return "](" + relativePath(place(page), on) + anchor + ")"
+		if on := placeOf(file); on != "" {
+			return "](" + relativePath(placeOf(page), on) + anchor + ")"
 		}
 		return "](" + home + file + anchor + ")"
 	})
@@ -140,9 +140,9 @@ func relativePath(page, to string) string {
 	return strings.Repeat("../", strings.Count(page, "/")) + to
 }
 
-// contents returns the site's contents, as Sphinx reads them: for each section of the map the pages
-// to which its links lead, each page once.
-func contents(text string) string {
+// contentsOf returns the site's contents, as Sphinx reads them: for each section of the map the
+// pages to which its links lead, each page once.
+func contentsOf(text string) string {
 	var b strings.Builder
 	seen := map[string]bool{}
 	for _, section := range strings.Split(text, "\n## ")[1:] {

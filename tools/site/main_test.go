@@ -30,7 +30,7 @@ func TestLinksAreTurned(t *testing.T) {
 // Every page of the repository is laid out.
 func TestPagesAreLaidOut(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "pages")
-	if err := lay("../..", folder); err != nil {
+	if err := layOut("../..", folder); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(filepath.Join(folder, "index.md"))
@@ -53,7 +53,7 @@ func TestContentsFollowTheMap(t *testing.T) {
 		"[b](two.md) [c](three.md) [d](x.svg)\n"
 	const want = "\n```{toctree}\n:caption: Start\n:hidden:\n\none\ntwo\n```\n" +
 		"\n```{toctree}\n:caption: Run it\n:hidden:\n\nthree\n```\n"
-	if got := contents(text); got != want {
+	if got := contentsOf(text); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

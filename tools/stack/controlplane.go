@@ -52,7 +52,7 @@ func StartControlPlane(ctx context.Context, o ControlPlaneOptions) (*ControlPlan
 	if err != nil {
 		return nil, err
 	}
-	ready := func(ctx context.Context) error { _, err := get(ctx, c.client, c.URL()+"/readyz/store"); return err }
+	ready := func(ctx context.Context) error { _, err := getBody(ctx, c.client, c.URL()+"/readyz/store"); return err }
 	if o.Waiting != nil {
 		ready = SayOnce(2*time.Second, o.Waiting, ready)
 	}
@@ -88,14 +88,14 @@ func LaunchControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
 			Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: o.TLS}}
 	}
 	c.Process, err = Start(Command{
-		Name: "weir", Path: o.Binary, Args: []string{"serve"}, Env: append(o.environment(), o.Env...), Out: o.Log,
+		Name: "weir", Path: o.Binary, Args: []string{"serve"}, Env: append(o.environmentOf(), o.Env...), Out: o.Log,
 		Err: o.Log,
 	})
 	return c, err
 }
 
-// environment names every setting, so that none comes from the launcher's own environment.
-func (o ControlPlaneOptions) environment() []string {
+// environmentOf names every setting, so that none comes from the launcher's own environment.
+func (o ControlPlaneOptions) environmentOf() []string {
 	return []string{
 		fmt.Sprintf("WEIR_LISTEN=127.0.0.1:%d", o.Port), "WEIR_REDIS_URL=" + o.RedisURL, "WEIR_DATA_DIR=" + o.DataDir,
 		"WEIR_ADMIN_TOKEN=" + o.AdminToken, "WEIR_ADMIN_TOKEN_FILE=", "WEIR_NODE_TOKEN=" + o.NodeToken,

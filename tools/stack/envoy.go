@@ -96,7 +96,7 @@ func (o EnvoyOptions) Configuration() (string, error) {
 	}
 	replacements := [][2]string{
 		{adminText, address("127.0.0.1", o.AdminPort)},
-		{listenText, address(o.host(), o.Port)},
+		{listenText, address(o.listenHost(), o.Port)},
 		{upstreamText, address("127.0.0.1", o.UpstreamPort)},
 		{controlPlaneText, address("127.0.0.1", o.ControlPlanePort)},
 		{wasmText, o.Wasm},
@@ -116,7 +116,7 @@ func (o EnvoyOptions) Configuration() (string, error) {
 	return body, nil
 }
 
-func (o EnvoyOptions) host() string {
+func (o EnvoyOptions) listenHost() string {
 	if o.Host == "" {
 		return "127.0.0.1"
 	}
@@ -125,15 +125,15 @@ func (o EnvoyOptions) host() string {
 
 // StartEnvoy runs Envoy and waits until it serves, as long as ctx allows.
 func StartEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
-	e := &Envoy{Host: o.host()}
-	if err := e.start(ctx, o); err != nil {
+	e := &Envoy{Host: o.listenHost()}
+	if err := e.startProcess(ctx, o); err != nil {
 		e.Stop()
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *Envoy) start(ctx context.Context, o EnvoyOptions) error {
+func (e *Envoy) startProcess(ctx context.Context, o EnvoyOptions) error {
 	var err error
 	if o.Binary == "" {
 		o.Binary, err = EnvoyBinary()
@@ -169,14 +169,14 @@ func (e *Envoy) start(ctx context.Context, o EnvoyOptions) error {
 	if err := os.RemoveAll(adminPath); err != nil {
 		return err
 	}
-	e.Process, err = Start(o.command(configPath, adminPath))
+	e.Process, err = Start(o.processCommand(configPath, adminPath))
 	if err != nil {
 		return err
 	}
-	return e.AwaitReady(ctx, func(ctx context.Context) error { return e.ready(ctx, adminPath) })
+	return e.AwaitReady(ctx, func(ctx context.Context) error { return e.checkReady(ctx, adminPath) })
 }
 
-func (o EnvoyOptions) command(configPath, adminPath string) Command {
+func (o EnvoyOptions) processCommand(configPath, adminPath string) Command {
 	level, name := o.LogLevel, o.Name
 	if level == "" {
 		level = "warning"
@@ -209,8 +209,8 @@ func (o EnvoyOptions) command(configPath, adminPath string) Command {
 	}
 }
 
-// ready learns the ports that Envoy chose and asks whether it serves.
-func (e *Envoy) ready(ctx context.Context, adminPath string) error {
+// checkReady learns the ports that Envoy chose and asks whether it serves.
+func (e *Envoy) checkReady(ctx context.Context, adminPath string) error {
 	content, err := os.ReadFile(adminPath)
 	if err != nil {
 		return err
@@ -254,7 +254,7 @@ func (e *Envoy) URL() string { return "http://" + net.JoinHostPort(e.Host, strco
 
 // Admin asks Envoy's administration, which must answer 200.
 func (e *Envoy) Admin(ctx context.Context, path string) ([]byte, error) {
-	return get(ctx, client, fmt.Sprintf("http://127.0.0.1:%d%s", e.AdminPort, path))
+	return getBody(ctx, client, fmt.Sprintf("http://127.0.0.1:%d%s", e.AdminPort, path))
 }
 
 // Stop ends Envoy, within three seconds.
@@ -270,7 +270,7 @@ func (e *Envoy) Stop() {
 // client does not keep connections: the server may be stopped and started again on the same port.
 var client = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
+func getBody(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err

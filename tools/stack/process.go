@@ -58,7 +58,7 @@ func Start(c Command) (*Process, error) {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	// Should a process leave a descendant that holds its output open, Wait returns all the same.
 	p.cmd.WaitDelay = time.Second
-	if err := spawn(p.cmd.Start); err != nil {
+	if err := startLocked(p.cmd.Start); err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", c.Name, err)
 	}
 	go func() {
@@ -82,7 +82,7 @@ var spawner = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-func spawn(start func() error) error {
+func startLocked(start func() error) error {
 	result := make(chan error)
 	spawner() <- func() { result <- start() }
 	return <-result

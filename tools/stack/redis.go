@@ -30,14 +30,14 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Process, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if err := p.AwaitReady(ctx, func(ctx context.Context) error { return ping(ctx, address) }); err != nil {
+	if err := p.AwaitReady(ctx, func(ctx context.Context) error { return pingRedis(ctx, address) }); err != nil {
 		p.Kill()
 		return nil, "", err
 	}
 	return p, address, nil
 }
 
-func ping(ctx context.Context, address string) error {
+func pingRedis(ctx context.Context, address string) error {
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err

@@ -40,58 +40,58 @@ func run(args []string, out io.Writer) error {
 	path := flags.Arg(0)
 	switch {
 	case args[0] == "strip" && *output != "":
-		return strip(path, *output)
+		return stripFile(path, *output)
 	case args[0] == "check" && *output == "":
-		return check(path, out)
+		return checkFile(path, out)
 	}
 	return errors.New(usage)
 }
 
-func strip(path, output string) error {
-	m, err := load(path)
+func stripFile(path, output string) error {
+	m, err := loadModule(path)
 	if err != nil {
 		return err
 	}
-	if err := refuse(path, m.checkExports()); err != nil {
+	if err := refuseModule(path, m.checkExports()); err != nil {
 		return err
 	}
-	return os.WriteFile(output, m.strip(), 0o644)
+	return os.WriteFile(output, m.stripExports(), 0o644)
 }
 
-func check(path string, out io.Writer) error {
-	m, err := load(path)
+func checkFile(path string, out io.Writer) error {
+	m, err := loadModule(path)
 	if err != nil {
 		return err
 	}
-	if err := refuse(path, m.check()); err != nil {
+	if err := refuseModule(path, m.checkModule()); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "%s: %d bytes (%d%% of the budget), %d exports, %d imports\n  exports: %s\n"+
 		"  imports: %s\n",
-		path, m.size, m.size*100/maxSize, len(m.exports), len(m.imports), names(m.exports), names(m.imports))
+		path, m.size, m.size*100/maxSize, len(m.exports), len(m.imports), joinNames(m.exports), joinNames(m.imports))
 	return err
 }
 
-func load(path string) (*module, error) {
+func loadModule(path string) (*module, error) {
 	file, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	m, err := decode(file)
+	m, err := decodeModule(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return m, nil
 }
 
-func refuse(path string, problems []string) error {
+func refuseModule(path string, problems []string) error {
 	if len(problems) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%s is refused:\n  - it %s", path, strings.Join(problems, "\n  - it "))
 }
 
-func names(list []entity) string {
+func joinNames(list []entity) string {
 	out := make([]string, len(list))
 	for i, e := range list {
 		out[i] = e.name

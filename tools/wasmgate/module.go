@@ -55,9 +55,9 @@ type module struct {
 	exports  []entity
 }
 
-// decode reads the section list, the imports and the exports of a module. Code, data and types are
-// not looked at: the engine that loads the module validates those.
-func decode(file []byte) (*module, error) {
+// decodeModule reads the section list, the imports and the exports of a module. Code, data and
+// types are not looked at: the engine that loads the module validates those.
+func decodeModule(file []byte) (*module, error) {
 	if len(file) < len(header) || string(file[:len(header)]) != string(header) {
 		return nil, errors.New("not a WebAssembly version 1 module: the first 8 bytes are wrong")
 	}
@@ -66,8 +66,8 @@ func decode(file []byte) (*module, error) {
 	r := &reader{data: file, pos: len(header)}
 	for r.pos < len(file) {
 		at := r.pos
-		s := section{id: r.byte()}
-		s.body = r.bytes(r.uint32())
+		s := section{id: r.readByte()}
+		s.body = r.readBytes(r.uint32())
 		if r.err != nil {
 			return nil, fmt.Errorf("section at byte %d: %w", at, r.err)
 		}
@@ -76,15 +76,15 @@ func decode(file []byte) (*module, error) {
 		}
 		seen[s.id] = true
 		m.sections = append(m.sections, s)
-		if err := m.look(s); err != nil {
+		if err := m.readSection(s); err != nil {
 			return nil, fmt.Errorf("section %d at byte %d: %w", s.id, at, err)
 		}
 	}
 	return m, nil
 }
 
-// look decodes s if it lists imports or exports.
-func (m *module) look(s section) (err error) {
+// readSection decodes s if it lists imports or exports.
+func (m *module) readSection(s section) (err error) {
 	switch s.id {
 	case sectionImport:
 		m.imports, err = decodeEntities(s.body, (*reader).importEntry)
@@ -105,7 +105,7 @@ func decodeEntities(body []byte, next func(*reader) entity) ([]entity, error) {
 		out = append(out, next(r))
 	}
 	if r.err == nil && r.pos != len(body) {
-		r.fail("%d bytes are left over", len(body)-r.pos)
+		r.failWith("%d bytes are left over", len(body)-r.pos)
 	}
 	return out, r.err
 }
@@ -118,26 +118,26 @@ type reader struct {
 	err  error
 }
 
-func (r *reader) fail(format string, args ...any) {
+func (r *reader) failWith(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf(format, args...)
 	}
 }
 
-func (r *reader) byte() byte {
-	b := r.bytes(1)
+func (r *reader) readByte() byte {
+	b := r.readBytes(1)
 	if len(b) == 0 {
 		return 0
 	}
 	return b[0]
 }
 
-func (r *reader) bytes(n uint32) []byte {
+func (r *reader) readBytes(n uint32) []byte {
 	if r.err != nil {
 		return nil
 	}
 	if uint64(n) > uint64(len(r.data)-r.pos) {
-		r.fail("%d bytes wanted, %d left", n, len(r.data)-r.pos)
+		r.failWith("%d bytes wanted, %d left", n, len(r.data)-r.pos)
 		return nil
 	}
 	b := r.data[r.pos : r.pos+int(n)]
@@ -145,11 +145,11 @@ func (r *reader) bytes(n uint32) []byte {
 	return b
 }
 
-// leb reads an unsigned LEB128 number of at most the given bits.
-func (r *reader) leb(bits uint) uint64 {
+// readLEB reads an unsigned LEB128 number of at most the given bits.
+func (r *reader) readLEB(bits uint) uint64 {
 	var v uint64
 	for shift := uint(0); shift < bits; shift += 7 {
-		b := r.byte()
+		b := r.readByte()
 		if r.err != nil {
 			return 0
 		}
@@ -161,65 +161,65 @@ func (r *reader) leb(bits uint) uint64 {
 			return v
 		}
 	}
-	r.fail("a number is longer than %d bits", bits)
+	r.failWith("a number is longer than %d bits", bits)
 	return 0
 }
 
-func (r *reader) uint32() uint32 { return uint32(r.leb(32)) }
+func (r *reader) uint32() uint32 { return uint32(r.readLEB(32)) }
 
-func (r *reader) name() string {
-	b := r.bytes(r.uint32())
+func (r *reader) readName() string {
+	b := r.readBytes(r.uint32())
 	if !utf8.Valid(b) {
-		r.fail("a name is not UTF-8")
+		r.failWith("a name is not UTF-8")
 	}
 	return string(b)
 }
 
-func (r *reader) kind() byte {
-	k := r.byte()
+func (r *reader) readKind() byte {
+	k := r.readByte()
 	if int(k) >= len(kindNames) {
-		r.fail("unknown kind %d of import or export", k)
+		r.failWith("unknown kind %d of import or export", k)
 		return 0
 	}
 	return k
 }
 
 func (r *reader) exportEntry() entity {
-	return entity{name: r.name(), kind: r.kind(), index: r.uint32()}
+	return entity{name: r.readName(), kind: r.readKind(), index: r.uint32()}
 }
 
 func (r *reader) importEntry() entity {
-	e := entity{module: r.name(), name: r.name(), kind: r.kind()}
+	e := entity{module: r.readName(), name: r.readName(), kind: r.readKind()}
 	switch kindNames[e.kind] {
 	case "function":
 		r.uint32()
 	case "table":
-		r.byte()
-		r.limits()
+		r.readByte()
+		r.readLimits()
 	case "memory":
-		r.limits()
+		r.readLimits()
 	case "global":
-		r.bytes(2)
+		r.readBytes(2)
 	case "tag":
-		r.byte()
+		r.readByte()
 		r.uint32()
 	}
 	return e
 }
 
-// limits skips the size limits of a table or memory; bit 2 of the flags means 64-bit numbers.
-func (r *reader) limits() {
-	flags := r.byte()
+// readLimits skips the size limits of a table or memory; bit 2 of the flags means 64-bit numbers.
+func (r *reader) readLimits() {
+	flags := r.readByte()
 	if flags > 7 {
-		r.fail("unknown flags %#x of a table or memory", flags)
+		r.failWith("unknown flags %#x of a table or memory", flags)
 		return
 	}
 	bits := uint(32)
 	if flags&4 != 0 {
 		bits = 64
 	}
-	r.leb(bits)
+	r.readLEB(bits)
 	if flags&1 != 0 {
-		r.leb(bits)
+		r.readLEB(bits)
 	}
 }

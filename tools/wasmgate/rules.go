@@ -30,7 +30,7 @@ const mallocFamily = "TinyGo's malloc is in the module and leaks what the host r
 // a function which Envoy does not offer. The lists are shorter than Envoy's, so that new ways out
 // of the sandbox are a decision and not an accident.
 var allowed = map[string]map[string]bool{
-	"env": set(
+	"env": setOf(
 		"proxy_log",
 		"proxy_get_property", "proxy_set_property",
 		"proxy_get_header_map_pairs", "proxy_set_header_map_pairs",
@@ -46,13 +46,13 @@ var allowed = map[string]map[string]bool{
 	),
 	// Imports of TinyGo's runtime and libc: clock, hash seed, panic messages, the environment that
 	// has the token; fd_close and fd_seek are in the exit path of libc's standard output.
-	"wasi_snapshot_preview1": set(
+	"wasi_snapshot_preview1": setOf(
 		"clock_time_get", "random_get", "fd_write", "fd_close", "fd_seek", "proc_exit",
 		"args_get", "args_sizes_get", "environ_get", "environ_sizes_get",
 	),
 }
 
-func set(names ...string) map[string]bool {
+func setOf(names ...string) map[string]bool {
 	m := make(map[string]bool, len(names))
 	for _, n := range names {
 		m[n] = true
@@ -60,8 +60,8 @@ func set(names ...string) map[string]bool {
 	return m
 }
 
-// check returns every reason to refuse the module; none means that it may be shipped.
-func (m *module) check() []string {
+// checkModule returns every reason to refuse the module; none means that it may be shipped.
+func (m *module) checkModule() []string {
 	problems := m.checkExports()
 	for _, i := range m.imports {
 		if kindNames[i.kind] != "function" || !allowed[i.module][i.name] {

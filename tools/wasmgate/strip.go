@@ -30,15 +30,15 @@ var keep = map[string]bool{
 // SDK has all of its callbacks.
 const own, theirs = "weir_on_", "proxy_on_"
 
-// strip returns the module without the exports that are not in keep. The rest keeps its order, so
-// equal modules give equal bytes. A module that has nothing to strip is returned byte for byte if
-// its numbers were encoded shortest.
-func (m *module) strip() []byte {
+// stripExports returns the module without the exports that are not in keep. The rest keeps its
+// order, so equal modules give equal bytes. A module that has nothing to strip is returned byte for
+// byte if its numbers were encoded shortest.
+func (m *module) stripExports() []byte {
 	out := append([]byte(nil), header...)
 	for _, s := range m.sections {
 		body := s.body
 		if s.id == sectionExport {
-			body = encodeExports(m.shipped())
+			body = encodeExports(m.keptExports())
 		}
 		out = append(out, s.id)
 		out = appendUint32(out, uint32(len(body)))
@@ -47,8 +47,8 @@ func (m *module) strip() []byte {
 	return out
 }
 
-// shipped are the exports that stay, by the names that the host looks for.
-func (m *module) shipped() []entity {
+// keptExports returns the exports that stay, by the names that the host looks for.
+func (m *module) keptExports() []entity {
 	replaced := map[string]bool{}
 	for _, e := range m.exports {
 		if name, ok := strings.CutPrefix(e.name, own); ok {

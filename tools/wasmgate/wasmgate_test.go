@@ -10,11 +10,11 @@ import (
 
 func problemsOf(t *testing.T, file []byte) string {
 	t.Helper()
-	m, err := decode(file)
+	m, err := decodeModule(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Join(m.check(), "\n")
+	return strings.Join(m.checkModule(), "\n")
 }
 
 func TestASoundModulePasses(t *testing.T) {
@@ -86,26 +86,26 @@ func TestStripKeepsWhatTheFilterNeedsInOrder(t *testing.T) {
 	exports := append(goodExports(),
 		funcExport("proxy_on_request_body", 2), funcExport("proxy_on_tick", 2), funcExport("fminimum",
 			2), funcExport("malloc", 2))
-	m, err := decode(assemble(goodImports(), exports))
+	m, err := decodeModule(assemble(goodImports(), exports))
 	if err != nil {
 		t.Fatal(err)
 	}
-	stripped := m.strip()
+	stripped := m.stripExports()
 	want := assemble(goodImports(), append(goodExports(), funcExport("proxy_on_tick", 2), funcExport("malloc", 2)))
 	if !bytes.Equal(stripped, want) {
 		t.Errorf("stripped to\n%x, want\n%x", stripped, want)
 	}
-	again, err := decode(stripped)
+	again, err := decodeModule(stripped)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(again.strip(), stripped) {
+	if !bytes.Equal(again.stripExports(), stripped) {
 		t.Error("stripping twice changes the module")
 	}
 }
 
 func TestOwnCallbacksTakeThePlaceOfTheSDKs(t *testing.T) {
-	m, err := decode(assemble(goodImports(), append(goodExports(),
+	m, err := decodeModule(assemble(goodImports(), append(goodExports(),
 		funcExport("proxy_on_delete", 2), funcExport("weir_on_request_headers", 2), funcExport("weir_on_delete",
 			2), funcExport("weir_on_log", 2))))
 	if err != nil {
@@ -114,7 +114,7 @@ func TestOwnCallbacksTakeThePlaceOfTheSDKs(t *testing.T) {
 	want := assemble(goodImports(),
 		append(goodExports(), funcExport("proxy_on_request_headers", 2), funcExport("proxy_on_delete", 2),
 			funcExport("proxy_on_log", 2)))
-	if got := m.strip(); !bytes.Equal(got, want) {
+	if got := m.stripExports(); !bytes.Equal(got, want) {
 		t.Errorf("stripped to\n%x, want\n%x", got, want)
 	}
 }
@@ -191,7 +191,7 @@ func TestBrokenModulesAreRefusedNotTrusted(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if _, err := decode(tt.file); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := decodeModule(tt.file); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("decode = %v, want an error with %q", err, tt.want)
 			}
 		})
@@ -204,13 +204,13 @@ func FuzzDecode(f *testing.F) {
 	f.Add(join(header, sec(sectionImport, vec(join(str("e"), str("m"), []byte{2, 4, 0x80, 1})))))
 	f.Add(join(header, []byte{7, 0xff, 0xff, 0xff, 0xff, 0x0f}))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		m, err := decode(file)
+		m, err := decodeModule(file)
 		if err != nil {
 			return
 		}
-		m.check()
-		stripped := m.strip()
-		again, err := decode(stripped)
+		m.checkModule()
+		stripped := m.stripExports()
+		again, err := decodeModule(stripped)
 		if err != nil {
 			t.Fatalf("a stripped module cannot be read: %v", err)
 		}
@@ -219,7 +219,7 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("export %q survived", e.name)
 			}
 		}
-		if !bytes.Equal(again.strip(), stripped) {
+		if !bytes.Equal(again.stripExports(), stripped) {
 			t.Error("stripping twice changes the module")
 		}
 	})
