@@ -81,11 +81,11 @@ func TestPlantedFaultsShow(t *testing.T) {
 	faults := map[string]fault{
 		"the time that Weir holds a request counts as the upstream's": ownWaitCounts,
 		"one worker decides by its own window":                        oneWorkerAlone,
-		"what a worker has seen is merged again and again":            twice,
+		"a worker's data is merged again and again":                   twice,
 		"the limit starts anew from time to time":                     forgetful,
 		"classes do not count":                                        classBlind,
 		"the limit never falls":                                       neverFalls,
-		"what the limit refuses is not counted":                       refusalsUnseen,
+		"refused requests are not counted":                            refusalsUnseen,
 	}
 	scenes := upstreamtest.Scenes[:2]
 	var best [2][]int

@@ -37,7 +37,7 @@ func TestFieldsHaveABound(t *testing.T) {
 		switch {
 		case fit == n:
 			if !slices.IsSortedFunc(items, func(a, b dialect.Item) int { return int(a.Policy) - int(b.Policy) }) {
-				t.Fatal("all fit, and their order is another")
+				t.Fatal("all fit, and their order has changed")
 			}
 		case first >= 0 && int(items[0].Policy) != first:
 			t.Fatalf("the refusing item %d is not first: %d", first, items[0].Policy)

@@ -166,7 +166,7 @@ func TestARefusalIsRememberedForItsCost(t *testing.T) {
 		t.Errorf("a window: %v until %d", refused, until)
 	}
 	if _, refused := c.Refused(0, p, 2, true); refused {
-		t.Error("a window refuses a dearer request for as long as a cheap one")
+		t.Error("a window refuses a dearer request for the time of a cheap request")
 	}
 }
 

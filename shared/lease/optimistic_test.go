@@ -347,7 +347,7 @@ func TestOptimisticDebtIsRepaid(t *testing.T) {
 		share := float64(g.meter.tokens) / float64(21000+lease.Overshoot(p, int64(nodes)))
 		t.Logf("%d nodes at 5 times overload: %.1f %% of burst and rate", nodes, 100*share)
 		if share < 0.97 || share > 1.0001 {
-			t.Errorf("game %d: %d nodes used %.4f of what may be used in 20 s", i, nodes, share)
+			t.Errorf("game %d: %d nodes used %.4f of the allowed tokens in 20 s", i, nodes, share)
 		}
 	}
 }
@@ -384,7 +384,7 @@ func TestWhenToReport(t *testing.T) {
 		}
 		p := quota.Params{Num: 1, Den: 1 << 20, Burst: 100}
 		if late := again.Answered(1600*ms, c.sent, p, 7); late != again {
-			t.Errorf("%+v: an answer to what counts as lost is taken in: %+v", c, late)
+			t.Errorf("%+v: an answer to a report that counts as lost is taken in: %+v", c, late)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestALedgerOfCallersOwnFigures(t *testing.T) {
 			{0, 600, 600, 600, 0}, {0, 60, 1, 0, 54_100_000}, {54_099_999, 60, 1, 0, 1}, {54_100_000, 60, 1, 1, 0},
 			{54_100_000, 60, 1, 0, quota.Second},
 		},
-		"more than before counts what was used": {
+		"more than before counts the used tokens": {
 			{0, 60, 60, 60, 0}, {0, 60, 1, 0, quota.Second}, {0, 600, 541, 540, 100_000},
 		},
 		"a refusal of less does not change the bucket": {

@@ -180,7 +180,7 @@ func TestABucketEarnsBesideTokensThatRest(t *testing.T) {
 			}
 			if wait := a.Wait(c.at, p, c.left+1); wait < 1 || wait > 20*quota.Millisecond ||
 				c.left > 0 && a.Wait(c.at, p, c.left) > 0 {
-				t.Errorf("unit %d, at %d: %d µs until the next one", unit, c.at, wait)
+				t.Errorf("unit %d, at %d: %d µs until the next token", unit, c.at, wait)
 			}
 		}
 		late := quota.Instant(1000 + lease.Untold)
@@ -216,7 +216,7 @@ func TestANodeAsksWhenTokensMayRestNoMore(t *testing.T) {
 	}
 	still, _, _ := a.Decided(61_000, p, lease.Answer{Sent: 60_000, Debt: 10 * p.Den, Cost: 1})
 	if still.Asks(62_000, p, 1) || !still.Asks(75_000, p, 1) || still.Remaining(90_000, p) > 0 {
-		t.Error("an answer that says nothing new is asked for at once, or taken for one that does")
+		t.Error("an answer without news is asked for at once, or treated as news")
 	}
 	old, _, _ := a.Decided(61_000, p, lease.Answer{Sent: 500, Debt: 4 * p.Den, Cost: 1})
 	if left := old.Remaining(61_000, p); left > 0 {

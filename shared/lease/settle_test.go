@@ -46,7 +46,7 @@ func TestSettleTokensOfALedger(t *testing.T) {
 	one := ask
 	one.Cost = 1
 	if _, g := l.Grant(2*second, one); g.Waiting != 0 || g.NotBefore != 30*quota.Second {
-		t.Errorf("%+v, want a wait of 30s: 29 of debt beyond the burst and one for the request", g)
+		t.Errorf("%+v, want a wait of 30s: 29 of debt beyond the burst and 1 for the request", g)
 	}
 	if _, g := l.Grant(32*second, one); g.Waiting != 1 {
 		t.Errorf("%+v after the wait", g)
@@ -161,7 +161,7 @@ func TestSettledTokensNeverMint(t *testing.T) {
 	seed := rand.Uint64()
 	for game := range *games {
 		if wrong := play(t, rand.New(rand.NewPCG(seed, uint64(game))), settleRight); wrong != "" {
-			t.Fatalf("seed %d, game %d: the bucket holds %s than one that knew all costs", seed, game, wrong)
+			t.Fatalf("seed %d, game %d: the bucket holds %s than a bucket that knew all costs", seed, game, wrong)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestSettlementGamesFindBugs(t *testing.T) {
 			}
 			return l
 		},
-		"more: what came back": func(l lease.Ledger, now quota.Instant, ask lease.Ask, one held) lease.Ledger {
+		"more: tokens that came back": func(l lease.Ledger, now quota.Instant, ask lease.Ask, one held) lease.Ledger {
 			one.taken.From, one.taken.At = now, now
 			return settleRight(l, now, ask, one)
 		},
@@ -367,8 +367,8 @@ func TestSettlementsAfterAResetNeverMint(t *testing.T) {
 			t.Errorf("seed %d, %v: a reset that is forgotten is not found", seed, a)
 		}
 	}
-	t.Logf("%d of %d games end as one that knew all costs", same, all)
+	t.Logf("%d of %d games end like a bucket that knew all costs", same, all)
 	if same < all*9/10 {
-		t.Errorf("seed %d: only %d of %d games end as one that knew all costs", seed, same, all)
+		t.Errorf("seed %d: only %d of %d games end like a bucket that knew all costs", seed, same, all)
 	}
 }

@@ -19,13 +19,13 @@ func TestNeeds(t *testing.T) {
 		held, level, nodes, want int64
 		at                       quota.Instant
 	}{
-		"what it will use":              {held: 60, level: 500, nodes: 2, at: 2 * sec, want: 60},
-		"a little more":                 {held: 120, level: 500, nodes: 2, at: 2 * sec, want: 120},
-		"far more":                      {held: 400, level: 500, nodes: 2, at: 2 * sec, want: 69},
-		"far more of a full bucket":     {held: 400, level: 900, nodes: 2, at: 2 * sec, want: 138},
-		"it rests":                      {held: 60, level: 500, nodes: 2, at: 3 * sec, want: 0},
-		"one token of very many":        {held: 1, level: 500, nodes: 2, at: 3 * sec, want: 1},
-		"one token of as many as nodes": {held: 1, level: 100, nodes: 2, at: 3 * sec, want: 0},
+		"the tokens that it will use": {held: 60, level: 500, nodes: 2, at: 2 * sec, want: 60},
+		"a little more":               {held: 120, level: 500, nodes: 2, at: 2 * sec, want: 120},
+		"far more":                    {held: 400, level: 500, nodes: 2, at: 2 * sec, want: 69},
+		"far more of a full bucket":   {held: 400, level: 900, nodes: 2, at: 2 * sec, want: 138},
+		"it rests":                    {held: 60, level: 500, nodes: 2, at: 3 * sec, want: 0},
+		"one token of very many":      {held: 1, level: 500, nodes: 2, at: 3 * sec, want: 1},
+		"one token for each node":     {held: 1, level: 100, nodes: 2, at: 3 * sec, want: 0},
 	} {
 		credit := busy
 		credit.Level = c.level

@@ -80,7 +80,7 @@ func TestLimitsOfAConsumersOwn(t *testing.T) {
 		{"one that does not fit the algorithm sleeps", []wire.Override{override("log", now+1, limit(5000))}, "gold",
 			false,
 			[]string{"api 0/0 0", "api 1/0 0 candidate", "log 4/0 1", "all 5/0 0"}},
-		{"one of a policy that is gone, and one that is not by consumer",
+		{"limits of a policy that is gone, and of a policy that is not by consumer",
 			[]wire.Override{override("old", now+1, limit(5)), override("all", now+1, limit(5))}, "gold", false,
 			[]string{"api 0/0 0", "api 1/0 0 candidate", "log 4/0 0", "all 5/0 0"}},
 	} {

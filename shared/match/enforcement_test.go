@@ -71,7 +71,7 @@ func TestTheMostSpecificOrderCounts(t *testing.T) {
 			"s - s -"},
 		{"both before either", []wire.Order{order(off, "", "free"), order(shadow, "plain", ""),
 			order(enforce, "plain", "free")}, "e x x -", "s - s -"},
-		{"what the policy set does not have", []wire.Order{order(off, "plan", ""), order(off, "", "silver")}, "e e s -",
+		{"unknown names", []wire.Order{order(off, "plan", ""), order(off, "", "silver")}, "e e s -",
 			"e - s -"},
 		{"what has ended", []wire.Order{{State: off, Percent: 100, Expires: 1000},
 			{State: off, Percent: 100, Policy: []byte("plain"), Expires: 1001}},

@@ -174,7 +174,7 @@ func TestAbsentParts(t *testing.T) {
 	}
 	empty := request("GET", "h", "/", "x-api-key", "", "x-user", "")
 	if named, _ := one(t, `"partition":["consumer"],"if_absent":"shared"`, empty); named.Key != shared.Key {
-		t.Error("callers with an empty key are not those without one")
+		t.Error("callers with an empty key differ from callers without a key")
 	}
 	if hit, _ := one(t, `"partition":["consumer"],"if_absent":"deny"`, empty); hit.Verdict != match.RefusedAbsent {
 		t.Errorf("deny, with an empty key: %+v", hit)

@@ -59,7 +59,7 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 			}
 			ix.Enforce(&wire.Enforcement{Bans: []wire.Ban{{Key: p.Key()}}}, 0)
 			if hold(ix, a).Ban != match.KeyBan {
-				t.Error("the key is not the one that bans go by")
+				t.Error("the key is not the key of bans")
 			}
 			ix.Enforce(&wire.Enforcement{}, 0)
 		}

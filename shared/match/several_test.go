@@ -42,7 +42,7 @@ func TestSeveralValues(t *testing.T) {
 		two, _ := key(ix, ba...)
 		a, single := key(ix, "x-api-key", "a")
 		if verdict != want.verdict || single != match.Limited || (one == a) != want.first {
-			t.Errorf("%s: verdict %d, that of the first %v", how, verdict, one == a)
+			t.Errorf("%s: verdict %d, the first has %v", how, verdict, one == a)
 		}
 		if how != "deny" && (one != two) != want.order {
 			t.Errorf("%s: the order counts: %v", how, one != two)
@@ -284,7 +284,7 @@ func TestClaimsOfEveryType(t *testing.T) {
 	two, _ := held(pairs(string(seven), "", "b", "", "a", "", "b", ""))
 	three, _ := held(pairs("a", "", "c", ""))
 	if one != two || one == three || one == key("a") {
-		t.Error("a list is another caller in another order, or another list the same one")
+		t.Error("a list is another caller in another order, or another list is the same caller")
 	}
 }
 

@@ -198,13 +198,13 @@ func TestKeyEncoding(t *testing.T) {
 			key := sum(want[0] + marks)
 			copy(key[8:], first[8:]) // All windows of a key begin together, in shadow too.
 			if hits[i].Key != key {
-				t.Errorf("%s: the key of hit %d is not that of %q and %q", doc, i, want[0], marks)
+				t.Errorf("%s: the key of hit %d is not the key of %q and %q", doc, i, want[0], marks)
 			}
 		}
 	}
 	premium := hold(compile(t, byTier(`"partition":[]`)), request("GET", "h", "/", "x-tier", "premium")).Hits
 	if premium[0].Key != sum("\x01\x01p\xfd\x07premium") {
-		t.Error("the key of another tier than the default one is not that of its name")
+		t.Error("the key of a tier that is not the default differs from the key of its name")
 	}
 }
 

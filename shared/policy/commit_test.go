@@ -165,7 +165,7 @@ func TestCommitBound(t *testing.T) {
 		{First: 503, Last: 503, Cost: 3}}}
 	for status, want := range map[int]int64{503: 3, 500: 2, 200: 4} {
 		if got := c.ByStatus(status); got != want {
-			t.Errorf("status %d costs %d, want %d: what names the fewest statuses counts", status, got, want)
+			t.Errorf("status %d costs %d, want %d: the entry with the fewest statuses counts", status, got, want)
 		}
 	}
 	c = policy.Commit{By: policy.CommitDuration, Unit: 10 * quota.Millisecond}

@@ -295,7 +295,7 @@ func TestChangesByTheClock(t *testing.T) {
 	}{
 		"raised again at once": {quota.TokenBucket, []step{
 			{0, 100, hour, 100, 100}, {0, 50, hour, 0, 0}, {0, 100, hour, 0, 0}, {0, 150, hour, 50, 0}}},
-		"raised again later, by what the lower limit has earned": {quota.TokenBucket, []step{
+		"raised again later, by the tokens that the lower limit has earned": {quota.TokenBucket, []step{
 			{0, 200, hour, 200, 200}, {0, 50, hour, 0, 0}, {30 * min, 50, hour, 25, 0}, {30 * min, 200, hour, 25, 0}}},
 		"raised again after a window, when all has left": {quota.TokenBucket, []step{
 			{0, 200, hour, 200, 200}, {0, 50, hour, 0, 0}, {hour, 200, hour, 200, 0}}},

@@ -204,7 +204,7 @@ func TestCounterWeighsByTheMicrosecond(t *testing.T) {
 		t.Errorf("%d remain after half a millisecond, want %d", got, q*500/1_000_000)
 	}
 	if w.Quota++; w.Remaining(&h) != 1 {
-		t.Errorf("%d remain of a larger quota, want the one that was not used", w.Remaining(&h))
+		t.Errorf("%d remain of a larger quota, want the token that was not used", w.Remaining(&h))
 	}
 }
 

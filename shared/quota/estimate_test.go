@@ -193,7 +193,7 @@ func tables(t *testing.T) string {
 			func(v verdicts) string { return percent(v.wronglyAllowed, v.requests) }},
 		{"refused although the window had room, % of requests",
 			func(v verdicts) string { return percent(v.wronglyRefused, v.requests) }},
-		{"passed in all, % of what an exact log lets through",
+		{"passed in all, % of the requests that an exact log lets through",
 			func(v verdicts) string { return percent(v.passed, v.exactly) }},
 		{"most that passed in any minute, of a quota of 100", func(v verdicts) string { return fmt.Sprint(v.most) }},
 	}

@@ -36,7 +36,7 @@ func TestABucketOfACallersOwnFigures(t *testing.T) {
 			{54_100_000, small, 1, true, 0},
 			{54_100_000, small, 1, false, quota.Second},
 		},
-		"more than before counts what was used": {
+		"more than before counts the used tokens": {
 			{0, small, 60, true, 0},
 			{0, large, 541, false, 100_000}, // From now on at the larger rate.
 			{100_000, large, 541, true, 0},
@@ -109,10 +109,10 @@ func TestFiguresMintNothing(t *testing.T) {
 			if r.Allowed {
 				var large, own quota.Result
 				if all, large = most.Take(all, now, cost); !large.Allowed {
-					t.Fatalf("%d of %+v passed, and a bucket of %+v has not got as many", cost, p, most)
+					t.Fatalf("%d of %+v passed, and a bucket of %+v has fewer", cost, p, most)
 				}
 				if mine, own = p.Take(mine, now, cost); !own.Allowed {
-					t.Fatalf("%d of %+v passed, and a bucket of these alone has not got as many", cost, p)
+					t.Fatalf("%d of %+v passed, and a bucket of these alone has fewer", cost, p)
 				}
 			} else {
 				soon := now + quota.Instant(r.RetryAfter)

@@ -178,7 +178,7 @@ func TestConvertKeepsConsumption(t *testing.T) {
 	}{
 		{"grow", must(t, 200, quota.Minute, 200), 0, 160},
 		{"shrink", must(t, 50, quota.Minute, 50), 0, 10},
-		{"shrink below what is used", must(t, 30, quota.Minute, 30), 0, 0},
+		{"shrink below the used tokens", must(t, 30, quota.Minute, 30), 0, 0},
 		{"other unit", must(t, 100, quota.Hour, 100), 0, 60},
 		{"time since the last call has earned at the old rate", must(t, 100, quota.Hour, 100), 24 * quota.Second, 100},
 		{"or at the new one if that is faster", must(t, 1000, quota.Minute, 100), 600 * quota.Millisecond, 70},

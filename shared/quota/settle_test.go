@@ -64,7 +64,7 @@ func TestSettleTokens(t *testing.T) {
 		t.Fatalf("gave back %d units, want to take 21 tokens", back)
 	}
 	if s, r = p.TakeOwing(s, second, 1); r.Allowed || r.RetryAfter != 15*quota.Second {
-		t.Errorf("allowed %v after %d, want 15s: 14 of debt and one for the request", r.Allowed, r.RetryAfter)
+		t.Errorf("allowed %v after %d, want 15s: 14 of debt and 1 for the request", r.Allowed, r.RetryAfter)
 	}
 	if _, r = p.TakeOwing(s, 16*second, 1); !r.Allowed {
 		t.Error("refused after the wait")
@@ -74,7 +74,7 @@ func TestSettleTokens(t *testing.T) {
 		t.Errorf("%d units came back, want 2 tokens: three of five had come back by themselves", back)
 	}
 	if _, back = p.Settle(s, 120*second, quota.Reservation{From: 100 * second, Tokens: 5}, 0); back != 0 {
-		t.Errorf("%d came back of what had come back", back)
+		t.Errorf("%d came back of tokens that had come back", back)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestSettleGamesFindBugs(t *testing.T) {
 			one.taken.From, one.taken.At = now, now
 			settleRight(b, now, one)
 		},
-		"holds more: what was too little is forgotten": func(b *settleBucket, now quota.Instant, one *request) {
+		"holds more: a missing part is forgotten": func(b *settleBucket, now quota.Instant, one *request) {
 			one.actual = min(one.actual, one.taken.Tokens)
 			settleRight(b, now, one)
 		},

@@ -370,7 +370,7 @@ func TestOwing(t *testing.T) {
 		h := w.Owing(now, until, w.Quota)
 		if until == now {
 			if len(h.Marks) != 0 {
-				t.Fatalf("%+v owes what is past", h)
+				t.Fatalf("%+v owes a past count", h)
 			}
 			return
 		}

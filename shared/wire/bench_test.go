@@ -70,7 +70,7 @@ func benchMessage[T any](
 			}
 		}
 		if !bytes.Equal(write(nil, &got), message) {
-			b.Fatal("what was read, written again, is another message")
+			b.Fatal("the message that was read is written differently")
 		}
 	})
 }
