@@ -60,7 +60,7 @@ done; grep -q 429 $FOLDER/codes`,
 		`build/weir rollback 2`},
 	{"which Envoy follows which setting",
 		`curl -s http://127.0.0.1:8080/node/v1/snapshot -H 'Authorization: Bearer an-old-token-that-is-none'`,
-		[]string{"envoy-1", "127.0.0.1", "no token is the one that it shows"}, ""},
+		[]string{"envoy-1", "127.0.0.1", "its token is unknown"}, ""},
 }
 
 // callsOf has a caller send so many requests, of which the policy lets 20 through.

@@ -26,8 +26,8 @@ var (
 		"the store has not been reached since the start, so what is in force is not known here: "+
 			"try again, or replace whatever there is with If-Match: *")
 	// ErrTooMany means that there are wire.MaxBans bans.
-	ErrTooMany = errs.New(errs.TooManyBans, "there are as many bans as there may be", fmt.Sprintf("there are %d "+
-		"bans, which is as many as there may be: lift one, or ban addresses in the policy set", wire.MaxBans))
+	ErrTooMany = errs.New(errs.TooManyBans, "cannot add a ban: the maximum is reached", fmt.Sprintf("there are %d "+
+		"bans, the maximum: lift a ban, or ban addresses in the policy set", wire.MaxBans))
 	// ErrNotBanned means that there is no ban to lift.
 	ErrNotBanned = errs.New(errs.NotFound, "the key is not banned", "this key is not banned")
 )

@@ -253,7 +253,7 @@ func refusedFor(token auth.Token, cause error) string {
 	case errors.Is(cause, errScheme):
 		return "it shows no token"
 	}
-	return "no token is the one that it shows"
+	return "its token is unknown"
 }
 
 // noteRefused logs that a caller was not allowed to make a change. The audit has only changes that

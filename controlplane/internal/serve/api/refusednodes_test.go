@@ -22,7 +22,7 @@ func TestRefusedNodesAreListed(t *testing.T) {
 		status int
 		reason string
 	}{
-		{call{"nobody", "GET", "/node/v1/snapshot?node=edge%0A7", nil, ""}, 401, "no token is the one that it shows"},
+		{call{"nobody", "GET", "/node/v1/snapshot?node=edge%0A7", nil, ""}, 401, "its token is unknown"},
 		{call{"", "GET", "/node/v1/snapshot?node=edge%0A7", nil, ""}, 401, "it shows no token"},
 		{call{"eyes", "POST", "/node/v1/leases", nil, ""}, 403, "the token eyes has the role viewer, and not node"},
 		{call{"envoy", "POST", "/node/v1/leases", nil, "x"}, 400, "the lease request cannot be read"},

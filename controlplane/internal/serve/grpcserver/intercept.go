@@ -195,7 +195,7 @@ func (s *Server) authorize(ctx context.Context, who caller) (string, error) {
 	switch {
 	case !strings.EqualFold(scheme, "bearer"), errors.Is(err, auth.ErrUnknown):
 		s.config.Metrics.AuthFailure(metrics.AuthUnknown)
-		why := "no token is the one that it shows to the gRPC listener"
+		why := "its token is unknown to the gRPC listener"
 		if secret == "" {
 			why = "it shows no token to the gRPC listener"
 		}

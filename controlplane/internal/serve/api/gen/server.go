@@ -646,25 +646,25 @@ type AuditEntry struct {
 	// At When it was made, by the store's clock.
 	At time.Time `json:"at"`
 
-	// By The name of the token; empty for what the control plane does by itself.
+	// By The name of the token; empty for changes that the control plane makes by itself.
 	By string `json:"by"`
 
 	// Role The token's role.
 	Role string `json:"role,omitempty"`
 
-	// Action What was done, like policyset.put, policy.patch, version.rollback, consumer.delete.
+	// Action The action, like policyset.put, policy.patch, version.rollback, consumer.delete.
 	Action string `json:"action"`
 
-	// Resource What it was done to: policyset, policies/NAME, consumers/KEY.
+	// Resource The changed resource: policyset, policies/NAME, consumers/KEY.
 	Resource string `json:"resource"`
 
-	// RequestID What the control plane's log has about it.
+	// RequestID The id of the request in the control plane's log.
 	RequestID string `json:"request_id,omitempty"`
 
-	// Before What was there: a small value as a whole, or what tells a large one. Absent for nothing.
+	// Before The state before: a small value as a whole, or a summary of a large value. Absent if there was nothing.
 	Before interface{} `json:"before,omitempty"`
 
-	// After What is there now, likewise.
+	// After The state after, in the same form.
 	After interface{} `json:"after,omitempty"`
 
 	// Reason Why.
@@ -680,7 +680,7 @@ type BanRequest struct {
 	Reason string `json:"reason"`
 }
 
-// Bucket What a bucket holds, by the store's clock.
+// Bucket A bucket, by the store's clock.
 type Bucket struct {
 	// Tier The tier whose bucket it is; absent where limits do not go by tier.
 	Tier string `json:"tier,omitempty"`
@@ -688,13 +688,13 @@ type Bucket struct {
 	// Limit The limit, like 100 per 1m.
 	Limit string `json:"limit"`
 
-	// Burst What it holds when it is full, or of a window algorithm the quota; 0 of a limit with a quota of 0.
+	// Burst The size of the bucket, in tokens; for a window algorithm the quota; 0 for a limit with a quota of 0.
 	Burst int64 `json:"burst"`
 
 	// Level The tokens that can be had now.
 	Level int64 `json:"level"`
 
-	// Used The tokens that were used and are not back. Those that are leased out are not among them.
+	// Used Tokens that were used and have not come back. Leased tokens do not count.
 	Used int64 `json:"used"`
 
 	// Leased The tokens that nodes may hold unspent, or hold that long that they count ahead.
@@ -719,13 +719,13 @@ type Bucket struct {
 	// how many nodes hold. Absent for other limits.
 	Holders []PermitHolder `json:"holders,omitempty"`
 
-	// Owed Tokens that requests have cost more than they had reserved, and that are missing beyond all that can be had. Absent if there are none.
+	// Owed Debt of the bucket, in tokens: requests have cost more than they had reserved, and the bucket could not pay for it. Absent if there is no debt.
 	Owed int64 `json:"owed,omitempty"`
 
 	// Settles How a policy charges requests whose cost is known once they are answered, by the policy set in force. Absent where costs are known before.
 	Settles *policies.Settles `json:"settles,omitempty"`
 
-	// Version The version of which that is true, while one is rolled out: Envoys that have it go by this. Absent where all Envoys do.
+	// Version During a rollout, the version that this is true for: only Envoys with this version use it. Absent if all Envoys use it.
 	Version uint64 `json:"version,omitempty"`
 }
 
@@ -735,7 +735,7 @@ type Build struct {
 	Go      string `json:"go"`
 }
 
-// CaughtCallers What a limit would have done, if each caller's use within a span were even, and nothing less than what the limit in force has refused.
+// CaughtCallers The effect that a limit would have had, if each caller's use within a span were even; never less than the refusals of the limit in force.
 type CaughtCallers = series.Caught
 
 // Changed defines model for Changed.
@@ -744,26 +744,26 @@ type Changed struct {
 	Version uint64 `json:"version"`
 	DryRun  bool   `json:"dry_run"`
 
-	// Summary What changes in one line.
+	// Summary The changes in one line.
 	Summary string `json:"summary"`
 
-	// Diff What changes from one policy set to another.
+	// Diff The changes from one policy set to another.
 	Diff Diff `json:"diff"`
 
 	// Rollout The share of the nodes that gets a new version.
 	Rollout *RolloutBegun `json:"rollout,omitempty"`
 
-	// Unchanged The document is that of the current version, which stays: no new one is made. Absent if not.
+	// Unchanged True if the document is the same as the current version: no new version is made. Otherwise absent.
 	Unchanged bool `json:"unchanged,omitempty"`
 }
 
-// Changes What has changed since an earlier answer.
+// Changes The topics that have changed since an earlier answer.
 type Changes struct {
 	// Changed The topics: `policyset` with its rollouts, `enforcement` with bans, `consumers`, `penalties`, `nodes`, and `counts` of
-	// requests. What changed in the audit log, its topic says.
+	// requests. A change in the audit log is reported under the topic of the changed resource.
 	Changed []ChangesChanged `json:"changed"`
 
-	// Cursor What to pass as `since` the next time.
+	// Cursor The value for `since` in the next call.
 	Cursor string `json:"cursor"`
 }
 
@@ -779,20 +779,20 @@ type CheckedPolicySet struct {
 	Problems policy.Problems `json:"problems"`
 	Line     interface{}     `json:"line,omitempty"`
 
-	// Policies What each promises; empty if it is not valid.
+	// Policies The promise of each policy; empty if the set is not valid.
 	Policies []Promise `json:"policies"`
 
-	// Notes What an operator should know about the set beside its policies.
+	// Notes Notes for operators about the set as a whole.
 	Notes []string `json:"notes,omitempty"`
 
-	// Summary What would change in one line.
+	// Summary The changes in one line.
 	Summary string `json:"summary"`
 
-	// Diff What changes from one policy set to another.
+	// Diff The changes from one policy set to another.
 	Diff Diff `json:"diff"`
 }
 
-// Consumer What is known of a consumer. What has ended is left out.
+// Consumer The record of a consumer, without entries that have ended.
 type Consumer struct {
 	// Source Where requests say who they are, like header:x-api-key. Lists do not know it.
 	Source string `json:"source,omitempty"`
@@ -812,7 +812,7 @@ type Consumer struct {
 	// By The name of the token that put it.
 	By string `json:"by"`
 
-	// Lifted The ban refuses nothing meanwhile: everything is switched off. Absent if it refuses, or without one.
+	// Lifted True while the ban has no effect because an order switches everything off. Absent if the ban refuses, or without a ban.
 	Lifted bool `json:"lifted,omitempty"`
 }
 
@@ -821,7 +821,7 @@ type ConsumerBatch struct {
 	Consumers []ConsumerItem `json:"consumers"`
 }
 
-// ConsumerInput What a consumer is to have, at least one thing.
+// ConsumerInput The new record of a consumer, with at least one field.
 type ConsumerInput struct {
 	// Banned Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
 	Banned *Mark `json:"banned,omitempty"`
@@ -829,14 +829,14 @@ type ConsumerInput struct {
 	// Bypass Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
 	Bypass *Mark `json:"bypass,omitempty"`
 
-	// Overrides At most one for each policy.
+	// Overrides At most one override for each policy.
 	Overrides []Override `json:"overrides,omitempty"`
 
-	// Tier One of the policy set's tiers.
+	// Tier A tier of the policy set.
 	Tier string `json:"tier,omitempty"`
 }
 
-// ConsumerItem What one consumer is to have, as in `PUT /v1/consumers/{id}`.
+// ConsumerItem The new record of a single consumer, as in `PUT /v1/consumers/{id}`.
 type ConsumerItem struct {
 	// Banned Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
 	Banned *Mark `json:"banned,omitempty"`
@@ -874,18 +874,18 @@ type Decision = decisions.Decision
 
 // Decisions A page of refusals, newest first.
 type Decisions struct {
-	// Complete False while the store is away: then these are what this replica heard of.
+	// Complete False while the store is away: then these are only the refusals that nodes reported to this replica.
 	Complete  bool       `json:"complete"`
 	Decisions []Decision `json:"decisions"`
 
 	// Next Leads to the following page; empty on the last.
 	Next string `json:"next_page_token"`
 
-	// Standing What decides about the caller that is asked for before any limit does, or in the place of one, in the order in which requests meet it. Absent if nothing does, or if no caller is asked for.
+	// Standing Orders, bans, bypasses and penalties of the requested caller. They decide before any limit or in its place; the list is in the order of the checks. Absent if there are none, or if the request names no caller.
 	Standing []Standing `json:"standing,omitempty"`
 }
 
-// Diff What changes from one policy set to another.
+// Diff The changes from one policy set to another.
 type Diff = policies.Diff
 
 // Distribution How much the callers of a policy use.
@@ -942,35 +942,35 @@ type ExplainInput struct {
 	// URL A whole URL, or a path with its query; then a header host says the host.
 	URL string `json:"url"`
 
-	// Verified What Envoy verifies and no header has: `jwt:CLAIM`, `spiffe`, `cert_subject` and `metadata:NS/KEY`, with the values.
+	// Verified Verified values that Envoy knows and no header has: `jwt:CLAIM`, `spiffe`, `cert_subject` and `metadata:NS/KEY`, with their values.
 	Verified map[string]string `json:"verified,omitempty"`
 
-	// Version The version in force that is to decide; without one it is that of the Envoys to which none is rolled out.
+	// Version The version in force that decides. The default is the version of the Envoys outside a rollout.
 	Version uint64 `json:"version,omitempty"`
 }
 
-// Explained What becomes of a request, without charging.
+// Explained The answer that a request would get, without charging.
 type Explained struct {
 	// Access Policies decide; it is never limited; it is refused before any policy; or operators have switched off everything.
 	Access ExplainedAccess `json:"access"`
 	Answer ExplainedAnswer `json:"answer"`
 
-	// Complete False while the store is away: then what is left is not known.
+	// Complete False while the store is away: then the remaining tokens are not known.
 	Complete bool `json:"complete"`
 
 	// More How many others were left out.
 	More int `json:"more"`
 
-	// Others At most 100 of those that it does not meet, those first that it nearly meets.
+	// Others At most 100 policies that the request does not meet; policies that it nearly meets are first.
 	Others []MissedPolicy `json:"others"`
 
 	// Policies The policies that it meets, in the document's order; none unless access is open.
 	Policies []ExplainedPolicy `json:"policies"`
 
-	// RolledOut The version that is rolled out to a part of the Envoys, which decide by that one; absent if none is. Ask for it by version.
+	// RolledOut The version that a part of the Envoys has during a rollout; absent without a rollout. Give it as `version` to see its answer.
 	RolledOut uint64 `json:"rolled_out,omitempty"`
 
-	// Standing What decides before any limit does, in the order in which requests meet it.
+	// Standing Orders, bans, bypasses and penalties that decide before any limit, in the order of the checks.
 	Standing []Standing `json:"standing"`
 
 	// Version The version of the policy set by which it is explained.
@@ -982,7 +982,7 @@ type ExplainedAccess string
 
 // ExplainedAnswer defines model for ExplainedAnswer.
 type ExplainedAnswer struct {
-	// GrpcStatus The status of gRPC that a refused gRPC caller gets, with the sentence as its message; absent for others.
+	// GrpcStatus The gRPC status of a refused gRPC call, with the sentence as its message; absent if the call is not gRPC.
 	GrpcStatus int `json:"grpc_status,omitempty"`
 
 	// Policy The policy that refuses. By a penalty with `scope: all` it may be none of `policies`, which then may all pass.
@@ -1012,13 +1012,13 @@ type ExplainedPolicy struct {
 	// Caller Whose request it is: a PART:VALUE for each part of the partition, as `weir keys` takes them; none if all requests share a bucket.
 	Caller []string `json:"caller"`
 
-	// Cost What the request costs, or reserves where that is known later.
+	// Cost The cost of the request; its reservation if the cost is known later.
 	Cost int64 `json:"cost"`
 
 	// Key The hash by which the partition key is known; absent if the request has none.
 	Key string `json:"key,omitempty"`
 
-	// Limits What the buckets hold; none of a policy that each Envoy counts by itself.
+	// Limits The buckets; empty for a policy that each Envoy counts by itself.
 	Limits []Bucket            `json:"limits"`
 	Mode   ExplainedPolicyMode `json:"mode"`
 	Name   string              `json:"name"`
@@ -1035,11 +1035,11 @@ type ExplainedPolicy struct {
 	// State How it is enforced for this caller, by the policy set and the orders.
 	State ExplainedPolicyState `json:"state"`
 
-	// Tier The caller's tier, if the policy goes by tier.
+	// Tier The caller's tier, if the policy has limits by tier.
 	Tier    string                 `json:"tier,omitempty"`
 	Verdict ExplainedPolicyVerdict `json:"verdict"`
 
-	// Why On what it depends.
+	// Why The figure that it depends on.
 	Why string `json:"why,omitempty"`
 }
 
@@ -1069,7 +1069,7 @@ type FieldProblem struct {
 	// Policy The name of the policy that the path leads into.
 	Policy string `json:"policy,omitempty"`
 
-	// Reason What is wrong and what would be right.
+	// Reason The mistake, and the allowed values.
 	Reason string `json:"reason"`
 }
 
@@ -1087,7 +1087,7 @@ type Key struct {
 	// Key The keyed hash by which the key is known; its values are stored nowhere.
 	Key string `json:"key"`
 
-	// Share The key's place among a hundred: what is about a larger percentage of the keys is about it.
+	// Share The key's place from 0 to 99. A percentage of the keys includes this key if it is larger than this number.
 	Share int `json:"share"`
 
 	// Where Where its buckets are: nodes for a local policy.
@@ -1130,7 +1130,7 @@ type KeyBans struct {
 	Durable bool `json:"durable"`
 }
 
-// Level What a bucket holds when the answer is made. Absent where the control plane does not know.
+// Level The bucket at the time of the answer. Absent if the control plane does not know it.
 type Level = decisions.Level
 
 // ListedBan defines model for ListedBan.
@@ -1158,7 +1158,7 @@ type Mark struct {
 	// Reason For operators; clients do not see it. One line of printable text.
 	Reason string `json:"reason,omitempty"`
 
-	// ExpiresAt When it ends by itself. Absent for one that is taken back.
+	// ExpiresAt When it ends by itself. Absent if only an operator ends it.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }
 
@@ -1182,7 +1182,7 @@ type Node struct {
 	// Applied The version in use; 0 before the first.
 	Applied uint64 `json:"applied"`
 
-	// Wanted The version that it ought to have: the current one, or that of a rollout; 0 while there is none.
+	// Wanted The version that the node should have: the current version, or the version of a rollout; 0 while there is none.
 	Wanted uint64 `json:"wanted"`
 
 	// Refused The version that the node could not apply, absent if there is none.
@@ -1194,7 +1194,7 @@ type Node struct {
 	// Enforcement The revision of the orders that the node obeys; absent if there never were any.
 	Enforcement uint64 `json:"enforcement,omitempty"`
 
-	// Filter The filter's version, and after a + its build: what `./wasm-build.sh --build-id` prints in its source.
+	// Filter The filter's version, and after a + its build: the output of `./wasm-build.sh --build-id` in its source.
 	Filter string `json:"filter,omitempty"`
 
 	// State The highest step of the failure ladder that any policy is on. Absent before the first report.
@@ -1210,7 +1210,7 @@ type Node struct {
 	// Seen When the node last polled, by the store's clock.
 	Seen time.Time `json:"last_seen"`
 
-	// Active It counts among those that share the buckets.
+	// Active Whether the node counts as a node that shares the buckets.
 	Active bool `json:"active"`
 
 	// Lost It has another document by the number that it ought to have: a version that the store has lost. Absent if not.
@@ -1219,22 +1219,22 @@ type Node struct {
 
 // NodeCounts How many nodes there are, on all pages. Each but the last is of all nodes, whatever is asked for.
 type NodeCounts struct {
-	// Active Those that share the buckets.
+	// Active Nodes that share the buckets.
 	Active int `json:"active"`
 
-	// Behind Active ones that lack the version that they ought to have, or the newest orders.
+	// Behind Active nodes that do not have the version that they should have, or the newest orders.
 	Behind int `json:"behind"`
 
-	// LackOrders Of those, the ones that lack the newest orders.
+	// LackOrders Active nodes that do not have the newest orders.
 	LackOrders int `json:"lack_orders"`
 
-	// Fallen Active ones that have a policy on the failure ladder.
+	// Fallen Active nodes that have a policy on the failure ladder.
 	Fallen int `json:"fallen"`
 
-	// Away Those that are not active, and not forgotten yet.
+	// Away Nodes that are not active and not forgotten yet.
 	Away int `json:"away"`
 
-	// Found Those that were asked for.
+	// Found Nodes that match the request.
 	Found int `json:"found"`
 
 	// Refused Addresses from which calls of nodes were refused within the last minute.
@@ -1259,7 +1259,7 @@ type Nodes struct {
 	// Next Leads to the following page; empty on the last.
 	Next string `json:"next_page_token"`
 
-	// Refused On the first page: the addresses whose calls as a node this replica has refused within ten minutes, at most 100, those of the last call first. Search is for their address and what they call themselves.
+	// Refused On the first page: the addresses whose calls as a node this replica has refused within ten minutes, at most 100, newest call first. A search matches their address and the node id that they claim.
 	Refused []RefusedNode `json:"refused"`
 }
 
@@ -1296,7 +1296,7 @@ type Pardoned struct {
 	Pardoned int `json:"pardoned"`
 }
 
-// Penalties A page of penalties, those that began last first.
+// Penalties A page of penalties, newest first.
 type Penalties struct {
 	// Count How many there are from this page on.
 	Count int `json:"count"`
@@ -1317,7 +1317,7 @@ type Penalty struct {
 	// InForce It has not ended.
 	InForce bool `json:"in_force"`
 
-	// Key The caller's keyed hash: that of the partition key, or of policy and consumer with `scope: all`; another one in shadow.
+	// Key The caller's keyed hash: the hash of the partition key, or of policy and consumer with `scope: all`. A penalty in shadow has a different hash.
 	Key string `json:"key"`
 
 	// Level How many offences were not forgotten when the penalty began.
@@ -1332,7 +1332,7 @@ type Penalty struct {
 	// Shadow It refuses nothing: the policy or its penalty is in shadow.
 	Shadow bool `json:"shadow"`
 
-	// Shown What the policy set lets be shown of the request, by the names in its `show`.
+	// Shown Values of the request that the policy set's `show` allows, by their names there.
 	Shown map[string]string `json:"shown,omitempty"`
 
 	// Since When a node reported the last offence.
@@ -1341,7 +1341,7 @@ type Penalty struct {
 	// Until When the penalty ends or has ended.
 	Until time.Time `json:"until"`
 
-	// Version The version that is rolled out to some nodes, one of which began the penalty: only nodes that have it obey. Absent where all nodes do.
+	// Version The version of a rollout, if a node with that version began the penalty: only nodes with that version obey it. Absent if all nodes obey it.
 	Version uint64 `json:"version,omitempty"`
 }
 
@@ -1392,10 +1392,10 @@ type PolicyInForce struct {
 	// Ordered An order says so, and not the policy set. Orders about a tier are left out.
 	Ordered bool `json:"ordered"`
 
-	// UnmetSince No request that met it is known since then: since a minute after the version came into force, for a day at most. A `local` policy that few requests meet may have it, since allowed requests are known by samples. Absent of one that requests meet, that is off, or that is too new to know.
+	// UnmetSince Since this time no request that met the policy is known. The time is at the earliest a minute after the version came into force, and at most a day ago. A `local` policy that few requests meet may have it too, since allowed requests are known from samples. Absent if requests meet the policy, if it is off, or if it is too new.
 	UnmetSince *time.Time `json:"unmet_since,omitempty"`
 
-	// Version The version of which that is true, while one is rolled out: Envoys that have it go by this. Absent where all Envoys do.
+	// Version During a rollout, the version that this is true for: only Envoys with this version use it. Absent if all Envoys use it.
 	Version uint64 `json:"version,omitempty"`
 }
 
@@ -1405,7 +1405,7 @@ type PolicyInForceMode string
 // PolicyInForceState How it is enforced.
 type PolicyInForceState string
 
-// Promise What a policy promises.
+// Promise The promise of a policy.
 type Promise = promises.Promise
 
 // PromisedLimit defines model for PromisedLimit.
@@ -1420,7 +1420,7 @@ type Reasoned struct {
 	Reason string `json:"reason"`
 }
 
-// RefusedNode An address whose calls as a node are refused. An Envoy there enforces what it was sent before, or the policy set of its own configuration, and is no node of any list.
+// RefusedNode An address whose calls as a node are refused. An Envoy there enforces the last policy set that it received, or the policy set of its own configuration. It is not in any list of nodes.
 type RefusedNode struct {
 	// Active The last one was within a minute.
 	Active bool `json:"active"`
@@ -1434,7 +1434,7 @@ type RefusedNode struct {
 	// Seen When the last one was.
 	Seen time.Time `json:"last_seen"`
 
-	// Node What the last call that gave a node's id called itself. Nothing confirms it.
+	// Node The node id in the last call that had a node id. It is not verified.
 	Node string `json:"node,omitempty"`
 
 	// Reason Why the last call was refused.
@@ -1444,7 +1444,7 @@ type RefusedNode struct {
 	Since time.Time `json:"since"`
 }
 
-// Regions What an operator wants to see of the regions.
+// Regions The state of the regions.
 type Regions = regions.View
 
 // Rollout A version that a share of the nodes has.
@@ -1462,19 +1462,19 @@ type Rollout struct {
 	// By The name of the token that began it.
 	By string `json:"by"`
 
-	// Summary What changes.
+	// Summary The changes in one line.
 	Summary string `json:"summary"`
 
 	// Seen The nodes that share the buckets.
 	Seen int `json:"seen"`
 
-	// Chosen Those of them that ought to have the version.
+	// Chosen Seen nodes that should have the version.
 	Chosen int `json:"chosen"`
 
-	// Applied Those of the chosen that have it.
+	// Applied Chosen nodes that have the version.
 	Applied int `json:"applied"`
 
-	// Refused Those of the chosen that could not apply it; GET /v1/nodes says why.
+	// Refused Chosen nodes that could not apply the version; GET /v1/nodes has the reasons.
 	Refused int `json:"refused"`
 
 	// Apart The policies whose buckets the two versions do not share, because they are partitioned, identified or counted otherwise: each version's limit counts alone, and together both are the bound.
@@ -1486,12 +1486,12 @@ type Rollout struct {
 	// Because Why the rule is broken; absent if it is not.
 	Because string `json:"because,omitempty"`
 
-	// Its What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
-	// report it. The figures are exact; they come up to ten seconds late.
+	// Its Decisions of the nodes with the new version, or of the nodes with the current version, in the last five minutes or since the rollout
+	// began, from the reports of the nodes. The figures are exact and up to ten seconds late.
 	Its RolloutSide `json:"its"`
 
-	// Others What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
-	// report it. The figures are exact; they come up to ten seconds late.
+	// Others Decisions of the nodes with the new version, or of the nodes with the current version, in the last five minutes or since the rollout
+	// began, from the reports of the nodes. The figures are exact and up to ten seconds late.
 	Others RolloutSide `json:"others"`
 
 	// Policies Up to 200 policies, those first whose refused share differs most.
@@ -1500,11 +1500,11 @@ type Rollout struct {
 	// PoliciesLeftOut How many more there are.
 	PoliciesLeftOut int `json:"policies_left_out"`
 
-	// Verdict What the rule says now: no figure has enough requests on both sides to judge, none is broken, or one is. A rule that is broken ends the rollout within seconds, once the store answers and has the counts of all replicas. Absent without a rule.
+	// Verdict The current result of the rule: no figure has enough requests on both sides to judge, no figure breaks the rule, or a figure breaks it. A broken rule ends the rollout within seconds, once the store answers and has the counts of all replicas. Absent without a rule.
 	Verdict RolloutVerdict `json:"verdict,omitempty"`
 }
 
-// RolloutVerdict What the rule says now: no figure has enough requests on both sides to judge, none is broken, or one is. A rule that is broken ends the rollout within seconds, once the store answers and has the counts of all replicas. Absent without a rule.
+// RolloutVerdict The current result of the rule: no figure has enough requests on both sides to judge, no figure breaks the rule, or a figure breaks it. A broken rule ends the rollout within seconds, once the store answers and has the counts of all replicas. Absent without a rule.
 type RolloutVerdict string
 
 // RolloutBegun The share of the nodes that gets a new version.
@@ -1515,10 +1515,10 @@ type RolloutBegun struct {
 	// Seen The nodes that share the buckets.
 	Seen int `json:"seen"`
 
-	// Chosen Those of them that get the version.
+	// Chosen Seen nodes that get the version.
 	Chosen int `json:"chosen"`
 
-	// Bound What limits mean while both versions are in force.
+	// Bound The effective limits while both versions are in force.
 	Bound string `json:"bound"`
 
 	// Apart The policies whose buckets the two versions do not share, because they are partitioned, identified or counted otherwise: each version's limit counts alone, and together both are the bound.
@@ -1528,38 +1528,38 @@ type RolloutBegun struct {
 	AbortIf string `json:"abort_if,omitempty"`
 }
 
-// RolloutPolicy What a policy decided on both sides.
+// RolloutPolicy The decisions of a policy on both sides.
 type RolloutPolicy struct {
-	// Its What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
-	// report it. The figures are exact; they come up to ten seconds late.
+	// Its Decisions of the nodes with the new version, or of the nodes with the current version, in the last five minutes or since the rollout
+	// began, from the reports of the nodes. The figures are exact and up to ten seconds late.
 	Its RolloutSide `json:"its"`
 
-	// Others What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
-	// report it. The figures are exact; they come up to ten seconds late.
+	// Others Decisions of the nodes with the new version, or of the nodes with the current version, in the last five minutes or since the rollout
+	// began, from the reports of the nodes. The figures are exact and up to ten seconds late.
 	Others RolloutSide `json:"others"`
 	Policy string      `json:"policy"`
 }
 
-// RolloutSide What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
-// report it. The figures are exact; they come up to ten seconds late.
+// RolloutSide Decisions of the nodes with the new version, or of the nodes with the current version, in the last five minutes or since the rollout
+// began, from the reports of the nodes. The figures are exact and up to ten seconds late.
 type RolloutSide struct {
-	// Errors Those that were decided without their bucket: by a share of the limit or on_failure because the control plane did not answer, or by a bound of waiting requests.
+	// Errors Requests that were decided without their bucket: by a share of the limit or on_failure because the control plane did not answer, or by a bound of waiting requests.
 	Errors int64 `json:"errors"`
 
-	// Refused Those that were refused.
+	// Refused Refused requests.
 	Refused int64 `json:"refused"`
 
-	// Requests Requests that were decided: of a policy those that it let through or refused, enforced; of all those that no order and no ban of an operator decided, also those that the set bans or exempts.
+	// Requests Decided requests. For a policy: requests that it let through or refused while enforced. For all requests: requests that no order and no ban of an operator decided, including requests that the policy set bans or exempts.
 	Requests int64 `json:"requests"`
 
-	// Waited Those that waited for tokens of the control plane.
+	// Waited Requests that waited for tokens of the control plane.
 	Waited int64 `json:"waited"`
 
-	// WaitedMs For how long these waited, added up, in milliseconds.
+	// WaitedMs The sum of their waiting times, in milliseconds.
 	WaitedMs int64 `json:"waited_ms"`
 }
 
-// RolloutStep What a step of a rollout did, or would do.
+// RolloutStep The effect of a step of a rollout, done or after a dry run.
 type RolloutStep struct {
 	Version uint64             `json:"version"`
 	DryRun  bool               `json:"dry_run"`
@@ -1571,11 +1571,11 @@ type RolloutStep struct {
 	// Seen The nodes that share the buckets.
 	Seen int `json:"seen"`
 
-	// Chosen Those of them that have the version then.
+	// Chosen Seen nodes that have the version after the step.
 	Chosen  int    `json:"chosen"`
 	Summary string `json:"summary"`
 
-	// Diff What changes from one policy set to another.
+	// Diff The changes from one policy set to another.
 	Diff Diff `json:"diff"`
 
 	// Apart The policies whose buckets the two versions do not share, because they are partitioned, identified or counted otherwise: each version's limit counts alone, and together both are the bound.
@@ -1588,11 +1588,11 @@ type RolloutStepRollout string
 // Series The counts of a policy, of a node or of all.
 type Series = series.Series
 
-// SeriesAnswer What was decided over time.
+// SeriesAnswer Decisions over time.
 type SeriesAnswer struct {
 	By SeriesAnswerBy `json:"by"`
 
-	// Complete False while the store is away: then it has only what nodes reported to this replica since.
+	// Complete False while the store is away: then newer values have only the reports of nodes to this replica.
 	Complete bool `json:"complete"`
 
 	// From When the first step begins.
@@ -1613,15 +1613,15 @@ type SeriesAnswerBy string
 // SeriesAnswerRange defines model for SeriesAnswer.Range.
 type SeriesAnswerRange string
 
-// SeriesChange A count, and what it was.
+// SeriesChange A count now and earlier.
 type SeriesChange = series.Change
 
 // SeriesComparison The last minutes against an hour and a day ago.
 type SeriesComparison struct {
-	// All A count, and what it was.
+	// All A count now and earlier.
 	All SeriesChange `json:"all"`
 
-	// Complete False while the store is away: then it has only what nodes reported to this replica since.
+	// Complete False while the store is away: then newer values have only the reports of nodes to this replica.
 	Complete bool                    `json:"complete"`
 	Outcome  SeriesComparisonOutcome `json:"outcome"`
 	Policies []SeriesChange          `json:"policies"`
@@ -1629,7 +1629,7 @@ type SeriesComparison struct {
 	// Until When the last minutes end.
 	Until time.Time `json:"until"`
 
-	// WindowSeconds The length of what is compared.
+	// WindowSeconds The length of the compared time.
 	WindowSeconds int64 `json:"window_seconds"`
 }
 
@@ -1642,7 +1642,7 @@ type Settles = policies.Settles
 // Share A policy's share in use in one region.
 type Share = regions.Share
 
-// Standing What decides about a caller before any limit does, or in the place of one.
+// Standing An order, ban, bypass or penalty that decides about a caller before any limit or in its place.
 type Standing struct {
 	// By The name of the token by which it was ordered.
 	By string `json:"by,omitempty"`
@@ -1677,7 +1677,7 @@ type Standing struct {
 	// Until When it ends by itself; absent if it does not.
 	Until *time.Time `json:"until,omitempty"`
 
-	// Version The version of which that is true, while one is rolled out: Envoys that have it go by this. Absent where all Envoys do.
+	// Version During a rollout, the version that this is true for: only Envoys with this version use it. Absent if all Envoys use it.
 	Version uint64 `json:"version,omitempty"`
 
 	// What An order switches limits off, or into shadow; the caller is banned, is never limited, or is under a penalty.
@@ -1691,7 +1691,7 @@ type StandingWhat string
 type State struct {
 	Status StateStatus `json:"status"`
 
-	// Warning What an operator should mend though requests are served, absent if nothing.
+	// Warning A fault that an operator should repair although requests are served; absent if there is none.
 	Warning string `json:"warning,omitempty"`
 }
 
@@ -1708,7 +1708,7 @@ type Top struct {
 	// Refused All refusals of the policies and tiers asked for, exactly.
 	Refused int64 `json:"refused"`
 
-	// Complete False while the store is away: then it is what nodes reported to this replica.
+	// Complete False while the store is away: then it has only the reports of nodes to this replica.
 	Complete bool        `json:"complete"`
 	Callers  []TopCaller `json:"callers"`
 }
@@ -1719,13 +1719,13 @@ type TopBy string
 // TopCaller One caller.
 type TopCaller = decisions.TopCaller
 
-// Usage What a caller has left.
+// Usage The remaining quota of a caller.
 type Usage struct {
 	// Tier The caller's tier, absent if the policy set names none.
 	Tier   string      `json:"tier,omitempty"`
 	Limits []UsedLimit `json:"limits"`
 
-	// Standing What decides before any limit does: without who ordered it, and why. Absent if nothing does.
+	// Standing Orders, bans, bypasses and penalties that decide before any limit, without their author and reason. Absent if there are none.
 	Standing []Standing `json:"standing,omitempty"`
 }
 
@@ -1736,10 +1736,10 @@ type UsedLimit struct {
 	// Limit The limit, like 100 per 1m.
 	Limit string `json:"limit"`
 
-	// Quota What can be had at once when nothing is used; 0 is a suspended limit.
+	// Quota Tokens that the caller can use at once when nothing is used; 0 for a suspended limit.
 	Quota int64 `json:"quota"`
 
-	// Remaining What can be had now.
+	// Remaining Tokens that the caller can use now.
 	Remaining int64 `json:"remaining"`
 
 	// FullAfterSeconds When all of it can be had if nothing is used until then.
@@ -1748,20 +1748,20 @@ type UsedLimit struct {
 	// AdmitsAfterSeconds When a request is let in that reserves the least that one may, if nothing else is used until then. Absent if that is at once, or if costs are known before.
 	AdmitsAfterSeconds float32 `json:"admits_after_seconds,omitempty"`
 
-	// Owed Tokens that requests have cost more than they had reserved, and that are missing beyond all that can be had. Absent if there are none.
+	// Owed Debt of the bucket, in tokens: requests have cost more than they had reserved, and the bucket could not pay for it. Absent if there is no debt.
 	Owed int64 `json:"owed,omitempty"`
 
 	// Settles How a policy charges requests whose cost is known once they are answered, by the policy set in force. Absent where costs are known before.
 	Settles *policies.Settles `json:"settles,omitempty"`
 
-	// Version The version of which that is true, while one is rolled out: Envoys that have it go by this. Absent where all Envoys do.
+	// Version During a rollout, the version that this is true for: only Envoys with this version use it. Absent if all Envoys use it.
 	Version uint64 `json:"version,omitempty"`
 }
 
 // Version defines model for Version.
 type Version = policies.Version
 
-// VersionDiff What one version has changed against another.
+// VersionDiff The changes between two versions.
 type VersionDiff struct {
 	Version uint64 `json:"version"`
 
@@ -1769,7 +1769,7 @@ type VersionDiff struct {
 	Against uint64 `json:"against"`
 	Summary string `json:"summary"`
 
-	// Diff What changes from one policy set to another.
+	// Diff The changes from one policy set to another.
 	Diff Diff `json:"diff"`
 }
 
@@ -1785,7 +1785,7 @@ type VersionWithDocument struct {
 	Digest  string `json:"digest"`
 	Summary string `json:"summary"`
 
-	// Rollout Of a version that some of the nodes had first: how that ended. Absent for others.
+	// Rollout How the rollout of the version ended. Absent if the version had no rollout.
 	Rollout VersionWithDocumentRollout `json:"rollout,omitempty"`
 
 	// Format The document's.
@@ -1795,7 +1795,7 @@ type VersionWithDocument struct {
 	Text string `json:"document"`
 }
 
-// VersionWithDocumentRollout Of a version that some of the nodes had first: how that ended. Absent for others.
+// VersionWithDocumentRollout How the rollout of the version ended. Absent if the version had no rollout.
 type VersionWithDocumentRollout string
 
 // Versions A page of versions, newest first.
@@ -1839,7 +1839,7 @@ type Change = Changed
 // EnforcementInForce All orders.
 type EnforcementInForce = Enforcement
 
-// OneConsumer What is known of a consumer. What has ended is left out.
+// OneConsumer The record of a consumer, without entries that have ended.
 type OneConsumer = Consumer
 
 // OneKey A partition key of a policy, and its buckets.
@@ -1853,7 +1853,7 @@ type ListAuditParams struct {
 	// By The name of the token with which the change was made.
 	By string `form:"by,omitempty" json:"by,omitempty"`
 
-	// Resource What was changed, like `policyset`, `policies/api` or `consumers/` and a key, with all below.
+	// Resource The changed resource, like `policyset`, `policies/api` or `consumers/` and a key, and all resources below it.
 	Resource string `form:"resource,omitempty" json:"resource,omitempty"`
 
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -1880,46 +1880,46 @@ type ListConsumersParams struct {
 	// PageToken The `next_page_token` of the page before; empty for the first page.
 	PageToken PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
 
-	// Banned Only those who are banned.
+	// Banned Only banned consumers.
 	Banned bool `form:"banned,omitempty" json:"banned,omitempty"`
 
-	// Tier Only those with this tier.
+	// Tier Only consumers with this tier.
 	Tier string `form:"tier,omitempty" json:"tier,omitempty"`
 }
 
 // PutConsumersParams defines parameters for PutConsumers.
 type PutConsumersParams struct {
-	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	// DryRun With `true` the request is checked and answered as usual, but nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of the replaced resource, as `GET` returned it in any of its forms; `"0"` if it does not exist yet; `*` for any state.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
 // DeleteConsumerParams defines parameters for DeleteConsumer.
 type DeleteConsumerParams struct {
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
+	// Source The place where requests name their consumer, as in the policy set's `identity.consumer`, or its name alone. Required if there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of the replaced resource, as `GET` returned it in any of its forms; `"0"` if it does not exist yet; `*` for any state.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
 // GetConsumerParams defines parameters for GetConsumer.
 type GetConsumerParams struct {
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
+	// Source The place where requests name their consumer, as in the policy set's `identity.consumer`, or its name alone. Required if there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 }
 
 // PutConsumerParams defines parameters for PutConsumer.
 type PutConsumerParams struct {
-	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	// DryRun With `true` the request is checked and answered as usual, but nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
+	// Source The place where requests name their consumer, as in the policy set's `identity.consumer`, or its name alone. Required if there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of the replaced resource, as `GET` returned it in any of its forms; `"0"` if it does not exist yet; `*` for any state.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -1928,17 +1928,17 @@ type ListDecisionsParams struct {
 	// Consumer The consumer's value, like its API key. It is hashed and looked up, and neither stored nor logged here.
 	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty"`
 
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
+	// Source The place where requests name their consumer, as in the policy set's `identity.consumer`, or its name alone. Required if there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
 	// Policy Only refusals of this policy. Needed with `partition`.
 	Policy string `form:"policy,omitempty" json:"policy,omitempty"`
 
-	// Key Only refusals of this partition key, by its hash as `key` of a refusal or of `/v1/top` has it.
+	// Key Only refusals of this partition key, by its hash. The hash is the `key` of a refusal or of a caller in `/v1/top`.
 	Key string `form:"key,omitempty" json:"key,omitempty"`
 
-	// Partition Only refusals of one partition key of the policy, also by a ban of the key, named as under `/v1/keys/{policy}`: what its
-	// requests have for each part of the policy's `partition`, like `client_ip:1.2.3.4`. It is hashed and looked up, and neither
+	// Partition Only refusals of this partition key of the policy, also by a ban of the key. Give the key as under `/v1/keys/{policy}`: a
+	// value for each part of the policy's `partition`, like `client_ip:1.2.3.4`. It is hashed and looked up, and neither
 	// stored nor logged here.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
@@ -1954,83 +1954,83 @@ type ListDecisionsParams struct {
 
 // PutEnforcementParams defines parameters for PutEnforcement.
 type PutEnforcementParams struct {
-	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	// DryRun With `true` the request is checked and answered as usual, but nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of the replaced resource, as `GET` returned it in any of its forms; `"0"` if it does not exist yet; `*` for any state.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
 // GetKeyParams defines parameters for GetKey.
 type GetKeyParams struct {
-	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
-	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
-	// enough, unless it begins as a part does, with a word and a colon. It is neither stored nor logged.
+	// Partition A value for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each part once. If the partition has a single part, the value alone is
+	// enough, unless it begins with a word and a colon like a part. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
+	// Source The place where requests name their consumer, as in the policy set's `identity.consumer`. Required for a consumer if there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 }
 
 // UnbanKeyParams defines parameters for UnbanKey.
 type UnbanKeyParams struct {
-	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
-	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
-	// enough, unless it begins as a part does, with a word and a colon. It is neither stored nor logged.
+	// Partition A value for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each part once. If the partition has a single part, the value alone is
+	// enough, unless it begins with a word and a colon like a part. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
+	// Source The place where requests name their consumer, as in the policy set's `identity.consumer`. Required for a consumer if there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 }
 
 // BanKeyParams defines parameters for BanKey.
 type BanKeyParams struct {
-	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
-	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
-	// enough, unless it begins as a part does, with a word and a colon. It is neither stored nor logged.
+	// Partition A value for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each part once. If the partition has a single part, the value alone is
+	// enough, unless it begins with a word and a colon like a part. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
+	// Source The place where requests name their consumer, as in the policy set's `identity.consumer`. Required for a consumer if there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 }
 
 // GrantKeyParams defines parameters for GrantKey.
 type GrantKeyParams struct {
-	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
-	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
-	// enough, unless it begins as a part does, with a word and a colon. It is neither stored nor logged.
+	// Partition A value for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each part once. If the partition has a single part, the value alone is
+	// enough, unless it begins with a word and a colon like a part. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
+	// Source The place where requests name their consumer, as in the policy set's `identity.consumer`. Required for a consumer if there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 }
 
 // ResetKeyParams defines parameters for ResetKey.
 type ResetKeyParams struct {
-	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
-	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
-	// enough, unless it begins as a part does, with a word and a colon. It is neither stored nor logged.
+	// Partition A value for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each part once. If the partition has a single part, the value alone is
+	// enough, unless it begins with a word and a colon like a part. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
+	// Source The place where requests name their consumer, as in the policy set's `identity.consumer`. Required for a consumer if there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 }
 
 // ListNodesParams defines parameters for ListNodes.
 type ListNodesParams struct {
-	// Search Only those that have this in their id or their zone, in capitals or not.
+	// Search Only nodes whose id or zone contains this text, in capitals or not.
 	Search string `form:"search,omitempty" json:"search,omitempty"`
 
-	// Zone Only those of this zone.
+	// Zone Only nodes of this zone.
 	Zone string `form:"zone,omitempty" json:"zone,omitempty"`
 
-	// Behind Only active ones that lack the version that they ought to have, or the newest orders.
+	// Behind Only active nodes that do not have the version that they should have, or the newest orders.
 	Behind bool `form:"behind,omitempty" json:"behind,omitempty"`
 
-	// Fallen Only active ones that have a policy on the failure ladder.
+	// Fallen Only active nodes that have a policy on the failure ladder.
 	Fallen bool `form:"fallen,omitempty" json:"fallen,omitempty"`
 
-	// Away Only those that are not active.
+	// Away Only nodes that are not active.
 	Away bool `form:"away,omitempty" json:"away,omitempty"`
 
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -2042,7 +2042,7 @@ type ListNodesParams struct {
 
 // ListPenaltiesParams defines parameters for ListPenalties.
 type ListPenaltiesParams struct {
-	// Ended Also those whose penalty has ended, and whose level is not forgotten yet.
+	// Ended Also callers whose penalty has ended and whose level is not forgotten yet.
 	Ended bool `form:"ended,omitempty" json:"ended,omitempty"`
 
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -2054,19 +2054,19 @@ type ListPenaltiesParams struct {
 	// Policy Only penalties of this policy. Needed with `partition`.
 	Policy string `form:"policy,omitempty" json:"policy,omitempty"`
 
-	// Partition Only those of one partition key of the policy, named as under `/v1/keys/{policy}`. It is hashed and looked up, and neither stored nor logged.
+	// Partition Only penalties of this partition key of the policy, given as under `/v1/keys/{policy}`. It is hashed and looked up, and neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
-	// Consumer Only those of this consumer, by its value. It is hashed and looked up, and neither stored nor logged.
+	// Consumer Only penalties of this consumer, by its value. It is hashed and looked up, and neither stored nor logged.
 	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty"`
 
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
+	// Source The place where requests name their consumer, as in the policy set's `identity.consumer`, or its name alone. Required if there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
-	// Key Only the one of this keyed hash, as a list shows it.
+	// Key Only the penalty with this keyed hash, as a list shows it.
 	Key string `form:"key,omitempty" json:"key,omitempty"`
 
-	// Shadow Only those in shadow, or only those that refuse.
+	// Shadow With `true` only penalties in shadow, with `false` only penalties that refuse.
 	Shadow *bool `form:"shadow,omitempty" json:"shadow,omitempty"`
 }
 
@@ -2075,31 +2075,31 @@ type PardonPenaltiesParams struct {
 	// Policy Only penalties of this policy. Needed with `partition`.
 	Policy string `form:"policy,omitempty" json:"policy,omitempty"`
 
-	// Partition Only those of one partition key of the policy, named as under `/v1/keys/{policy}`. It is hashed and looked up, and neither stored nor logged.
+	// Partition Only penalties of this partition key of the policy, given as under `/v1/keys/{policy}`. It is hashed and looked up, and neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
-	// Consumer Only those of this consumer, by its value. It is hashed and looked up, and neither stored nor logged.
+	// Consumer Only penalties of this consumer, by its value. It is hashed and looked up, and neither stored nor logged.
 	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty"`
 
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
+	// Source The place where requests name their consumer, as in the policy set's `identity.consumer`, or its name alone. Required if there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
-	// Key Only the one of this keyed hash, as a list shows it.
+	// Key Only the penalty with this keyed hash, as a list shows it.
 	Key string `form:"key,omitempty" json:"key,omitempty"`
 
-	// Shadow Only those in shadow, or only those that refuse.
+	// Shadow With `true` only penalties in shadow, with `false` only penalties that refuse.
 	Shadow *bool `form:"shadow,omitempty" json:"shadow,omitempty"`
 }
 
 // ListPoliciesParams defines parameters for ListPolicies.
 type ListPoliciesParams struct {
-	// Search Only those that have this in their name, in capitals or not.
+	// Search Only policies whose name contains this text, in capitals or not.
 	Search string `form:"search,omitempty" json:"search,omitempty"`
 
-	// Mode Only those with this mode.
+	// Mode Only policies with this mode.
 	Mode ListPoliciesParamsMode `form:"mode,omitempty" json:"mode,omitempty"`
 
-	// State Only those that are enforced like this, by the policy set or by an order. Of a share of the keys counts, too.
+	// State Only policies with this enforcement, by the policy set or by an order. A policy also matches if this is true for a share of its keys.
 	State ListPoliciesParamsState `form:"state,omitempty" json:"state,omitempty"`
 
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -2117,67 +2117,67 @@ type ListPoliciesParamsState string
 
 // DeletePolicyParams defines parameters for DeletePolicy.
 type DeletePolicyParams struct {
-	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	// DryRun With `true` the request is checked and answered as usual, but nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// Nodes The share of the nodes that gets the new version, like `25%`; the others stay on the current one. `100%`, or nothing, is all of
-	// them at once.
+	// Nodes The share of the nodes that gets the new version, like `25%`. The other nodes stay on the current version. `100%`, which is the
+	// default, is all nodes at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
-	// AbortIf The rule by which the version is taken back, like `refused > 2x`: where on its nodes the refused share of a policy, or of all
-	// requests, is more than twice that of the other nodes, and chance does not explain it. A rule is `refused`, `waits` or `errors`,
-	// `>`, and so many times the others' share (`2x`) or a share (`5%`), and may end with `over 500`: at least so many requests on
-	// each side, 100 unless it says so. `or` joins rules. It needs `nodes` below 100%.
+	// AbortIf The rule that takes the version back, like `refused > 2x`: it is broken if the refused share of a policy, or of all requests, on the
+	// nodes with the version is more than twice the share on the other nodes, and chance does not explain it. A rule is `refused`, `waits`
+	// or `errors`, then `>`, then a multiple of the other nodes' share (`2x`) or a share (`5%`). It may end with `over 500`: at least 500
+	// requests on each side; the default is 100. `or` joins rules. It needs `nodes` below 100%.
 	AbortIf AbortIf `form:"abort_if,omitempty" json:"abort_if,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of the replaced resource, as `GET` returned it in any of its forms; `"0"` if it does not exist yet; `*` for any state.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
 // GetPolicyParams defines parameters for GetPolicy.
 type GetPolicyParams struct {
-	// Version As this version has it, which may be one that is rolled out; without it, as the version that changes are made from.
+	// Version The version to read, also a version that is being rolled out. Without it, the answer is of the version that changes start from.
 	Version uint64 `form:"version,omitempty" json:"version,omitempty"`
 
-	// IfNoneMatch The ETag that the client has; the answer is 304 if it is still the one.
+	// IfNoneMatch The ETag that the client has; the answer is 304 if it has not changed.
 	IfNoneMatch IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // PatchPolicyParams defines parameters for PatchPolicy.
 type PatchPolicyParams struct {
-	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	// DryRun With `true` the request is checked and answered as usual, but nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// Nodes The share of the nodes that gets the new version, like `25%`; the others stay on the current one. `100%`, or nothing, is all of
-	// them at once.
+	// Nodes The share of the nodes that gets the new version, like `25%`. The other nodes stay on the current version. `100%`, which is the
+	// default, is all nodes at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
-	// AbortIf The rule by which the version is taken back, like `refused > 2x`: where on its nodes the refused share of a policy, or of all
-	// requests, is more than twice that of the other nodes, and chance does not explain it. A rule is `refused`, `waits` or `errors`,
-	// `>`, and so many times the others' share (`2x`) or a share (`5%`), and may end with `over 500`: at least so many requests on
-	// each side, 100 unless it says so. `or` joins rules. It needs `nodes` below 100%.
+	// AbortIf The rule that takes the version back, like `refused > 2x`: it is broken if the refused share of a policy, or of all requests, on the
+	// nodes with the version is more than twice the share on the other nodes, and chance does not explain it. A rule is `refused`, `waits`
+	// or `errors`, then `>`, then a multiple of the other nodes' share (`2x`) or a share (`5%`). It may end with `over 500`: at least 500
+	// requests on each side; the default is 100. `or` joins rules. It needs `nodes` below 100%.
 	AbortIf AbortIf `form:"abort_if,omitempty" json:"abort_if,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of the replaced resource, as `GET` returned it in any of its forms; `"0"` if it does not exist yet; `*` for any state.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
 // PutPolicyParams defines parameters for PutPolicy.
 type PutPolicyParams struct {
-	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	// DryRun With `true` the request is checked and answered as usual, but nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// Nodes The share of the nodes that gets the new version, like `25%`; the others stay on the current one. `100%`, or nothing, is all of
-	// them at once.
+	// Nodes The share of the nodes that gets the new version, like `25%`. The other nodes stay on the current version. `100%`, which is the
+	// default, is all nodes at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
-	// AbortIf The rule by which the version is taken back, like `refused > 2x`: where on its nodes the refused share of a policy, or of all
-	// requests, is more than twice that of the other nodes, and chance does not explain it. A rule is `refused`, `waits` or `errors`,
-	// `>`, and so many times the others' share (`2x`) or a share (`5%`), and may end with `over 500`: at least so many requests on
-	// each side, 100 unless it says so. `or` joins rules. It needs `nodes` below 100%.
+	// AbortIf The rule that takes the version back, like `refused > 2x`: it is broken if the refused share of a policy, or of all requests, on the
+	// nodes with the version is more than twice the share on the other nodes, and chance does not explain it. A rule is `refused`, `waits`
+	// or `errors`, then `>`, then a multiple of the other nodes' share (`2x`) or a share (`5%`). It may end with `over 500`: at least 500
+	// requests on each side; the default is 100. `or` joins rules. It needs `nodes` below 100%.
 	AbortIf AbortIf `form:"abort_if,omitempty" json:"abort_if,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of the replaced resource, as `GET` returned it in any of its forms; `"0"` if it does not exist yet; `*` for any state.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -2189,35 +2189,35 @@ type GetDistributionParams struct {
 
 // GetPolicySetParams defines parameters for GetPolicySet.
 type GetPolicySetParams struct {
-	// IfNoneMatch The ETag that the client has; the answer is 304 if it is still the one.
+	// IfNoneMatch The ETag that the client has; the answer is 304 if it has not changed.
 	IfNoneMatch IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // PutPolicySetParams defines parameters for PutPolicySet.
 type PutPolicySetParams struct {
-	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	// DryRun With `true` the request is checked and answered as usual, but nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// Nodes The share of the nodes that gets the new version, like `25%`; the others stay on the current one. `100%`, or nothing, is all of
-	// them at once.
+	// Nodes The share of the nodes that gets the new version, like `25%`. The other nodes stay on the current version. `100%`, which is the
+	// default, is all nodes at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
-	// AbortIf The rule by which the version is taken back, like `refused > 2x`: where on its nodes the refused share of a policy, or of all
-	// requests, is more than twice that of the other nodes, and chance does not explain it. A rule is `refused`, `waits` or `errors`,
-	// `>`, and so many times the others' share (`2x`) or a share (`5%`), and may end with `over 500`: at least so many requests on
-	// each side, 100 unless it says so. `or` joins rules. It needs `nodes` below 100%.
+	// AbortIf The rule that takes the version back, like `refused > 2x`: it is broken if the refused share of a policy, or of all requests, on the
+	// nodes with the version is more than twice the share on the other nodes, and chance does not explain it. A rule is `refused`, `waits`
+	// or `errors`, then `>`, then a multiple of the other nodes' share (`2x`) or a share (`5%`). It may end with `over 500`: at least 500
+	// requests on each side; the default is 100. `or` joins rules. It needs `nodes` below 100%.
 	AbortIf AbortIf `form:"abort_if,omitempty" json:"abort_if,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of the replaced resource, as `GET` returned it in any of its forms; `"0"` if it does not exist yet; `*` for any state.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
 // DeleteRolloutParams defines parameters for DeleteRollout.
 type DeleteRolloutParams struct {
-	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	// DryRun With `true` the request is checked and answered as usual, but nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of the replaced resource, as `GET` returned it in any of its forms; `"0"` if it does not exist yet; `*` for any state.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -2232,16 +2232,16 @@ type PutRolloutJSONBody struct {
 
 // PutRolloutParams defines parameters for PutRollout.
 type PutRolloutParams struct {
-	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	// DryRun With `true` the request is checked and answered as usual, but nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of the replaced resource, as `GET` returned it in any of its forms; `"0"` if it does not exist yet; `*` for any state.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
 // GetSeriesParams defines parameters for GetSeries.
 type GetSeriesParams struct {
-	// By A series for each policy, for each node, or one for all.
+	// By A series for each policy, a series for each node, or a single series of all.
 	By GetSeriesParamsBy `form:"by,omitempty" json:"by,omitempty"`
 
 	// Policy Only these policies. They are answered even if nothing was counted.
@@ -2250,13 +2250,13 @@ type GetSeriesParams struct {
 	// Node Only these nodes, with `by=node`.
 	Node []string `form:"node,omitempty" json:"node,omitempty"`
 
-	// Outcome `refused` are requests that enforced policies refused, exactly. `requests` are those that policies decided, estimated from
-	// samples of 1 in 16; each policy that applied counts one. `tokens` are those that the control plane granted, less what came back; they
-	// are not counted by node. `shadow_refused` are requests that policies in shadow would have refused, `candidate_refused`
-	// those that candidate limits would have, exactly but for `shadow_undetermined` and
-	// `candidate_undetermined`, of which these do not know it, as the control plane did not answer. `in_flight` is how many requests were in flight on average,
-	// which only policies with `in_flight` or `adaptive` have; `utilisation` how full the fullest bucket was at most, in percent of
-	// what it holds. `refused` if none is given.
+	// Outcome `refused`: requests that enforced policies refused, exactly. `requests`: requests that policies decided, estimated from
+	// samples of 1 in 16; a request counts once for each policy that applied. `tokens`: tokens that the control plane granted, less
+	// returned tokens; not counted by node. `shadow_refused`: requests that policies in shadow would have refused. `candidate_refused`:
+	// requests that candidate limits would have refused. Both are exact but for `shadow_undetermined` and
+	// `candidate_undetermined`: requests without a decision, since the control plane did not answer. `in_flight`: the average number of requests in flight,
+	// only for policies with `in_flight` or `adaptive`. `utilisation`: the highest use of the most used bucket, in percent of
+	// its size. The default is `refused`.
 	Outcome []GetSeriesParamsOutcome `form:"outcome,omitempty" json:"outcome,omitempty"`
 
 	// Range How far back.
@@ -2283,7 +2283,7 @@ type GetSeriesParamsStep string
 
 // CompareSeriesParams defines parameters for CompareSeries.
 type CompareSeriesParams struct {
-	// Outcome What is counted, as in `/v1/series`.
+	// Outcome The counted events, as in `/v1/series`.
 	Outcome CompareSeriesParamsOutcome `form:"outcome,omitempty" json:"outcome,omitempty"`
 
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -2295,7 +2295,7 @@ type CompareSeriesParamsOutcome string
 
 // TopParams defines parameters for Top.
 type TopParams struct {
-	// By What is counted.
+	// By The counted events.
 	By TopParamsBy `form:"by,omitempty" json:"by,omitempty"`
 
 	// Policy Only callers of this policy.
@@ -2328,16 +2328,16 @@ type ListVersionsParams struct {
 
 // DiffVersionsParams defines parameters for DiffVersions.
 type DiffVersionsParams struct {
-	// Against The version to compare with; 0 is an empty policy set. Left out, it is the one before.
+	// Against The version to compare with; 0 is an empty policy set. The default is the version before.
 	Against *uint64 `form:"against,omitempty" json:"against,omitempty"`
 }
 
 // RollbackParams defines parameters for Rollback.
 type RollbackParams struct {
-	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	// DryRun With `true` the request is checked and answered as usual, but nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of the replaced resource, as `GET` returned it in any of its forms; `"0"` if it does not exist yet; `*` for any state.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -2373,28 +2373,28 @@ type ServerInterface interface {
 	// Healthz Is the process alive?
 	// (GET /healthz)
 	Healthz(ctx echo.Context) error
-	// Readyz Does it serve what Envoys need?
+	// Readyz Whether it can serve Envoys
 	// (GET /readyz)
 	Readyz(ctx echo.Context) error
 	// ReadyzStore Does it reach its store too?
 	// (GET /readyz/store)
 	ReadyzStore(ctx echo.Context) error
-	// ListAudit Who changed what, newest first
+	// ListAudit All changes with their authors, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx echo.Context, params ListAuditParams) error
-	// ListBans Which partition keys are banned
+	// ListBans The banned partition keys
 	// (GET /v1/bans)
 	ListBans(ctx echo.Context) error
-	// EndBan Lift a ban of which only the hash is known
+	// EndBan Lift a ban by the hash of its key
 	// (DELETE /v1/bans/{key})
 	EndBan(ctx echo.Context, key string) error
 	// GetChanges Wait until something has changed
 	// (GET /v1/changes)
 	GetChanges(ctx echo.Context, params GetChangesParams) error
-	// CheckPolicySet What a policy set would promise and change
+	// CheckPolicySet The promises and changes of a policy set
 	// (POST /v1/check)
 	CheckPolicySet(ctx echo.Context) error
-	// ListConsumers The consumers of whom something is known
+	// ListConsumers The consumers that have a record
 	// (GET /v1/consumers)
 	ListConsumers(ctx echo.Context, params ListConsumersParams) error
 	// PutConsumers Put many consumers at once
@@ -2403,10 +2403,10 @@ type ServerInterface interface {
 	// DeleteConsumer Forget a consumer
 	// (DELETE /v1/consumers/{id})
 	DeleteConsumer(ctx echo.Context, id string, params DeleteConsumerParams) error
-	// GetConsumer What is known of a consumer
+	// GetConsumer The record of a consumer
 	// (GET /v1/consumers/{id})
 	GetConsumer(ctx echo.Context, id string, params GetConsumerParams) error
-	// PutConsumer Say what a consumer has
+	// PutConsumer Put the record of a consumer
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx echo.Context, id string, params PutConsumerParams) error
 	// ListDecisions Why was a caller limited? Recent refusals, newest first
@@ -2418,10 +2418,10 @@ type ServerInterface interface {
 	// PutEnforcement Replace the orders
 	// (PUT /v1/enforcement)
 	PutEnforcement(ctx echo.Context, params PutEnforcementParams) error
-	// ExplainRequest What a request would be answered, and why
+	// ExplainRequest The answer that a request would get, and the reasons
 	// (POST /v1/explain)
 	ExplainRequest(ctx echo.Context) error
-	// GetKey What the buckets of a partition key hold
+	// GetKey The buckets of a partition key
 	// (GET /v1/keys/{policy})
 	GetKey(ctx echo.Context, policy string, params GetKeyParams) error
 	// UnbanKey Lift the ban of a partition key
@@ -2481,7 +2481,7 @@ type ServerInterface interface {
 	// PutRollout Give the version to another share of the nodes
 	// (PUT /v1/rollout)
 	PutRollout(ctx echo.Context, params PutRolloutParams) error
-	// GetSeries What was decided and in flight over time: an hour in steps of 10 seconds, a day in steps of 5 minutes
+	// GetSeries Decisions and requests in flight over time: an hour in steps of 10 seconds, a day in steps of 5 minutes
 	// (GET /v1/series)
 	GetSeries(ctx echo.Context, params GetSeriesParams) error
 	// CompareSeries The last five minutes, the same an hour ago and a day ago, by policy
@@ -2490,16 +2490,16 @@ type ServerInterface interface {
 	// Top The heaviest callers of the last five to ten minutes
 	// (GET /v1/top)
 	Top(ctx echo.Context, params TopParams) error
-	// GetUsage What the caller itself has left
+	// GetUsage The caller's own remaining quota
 	// (GET /v1/usage)
 	GetUsage(ctx echo.Context, params GetUsageParams) error
-	// ListVersions The versions that are kept, newest first
+	// ListVersions The stored versions, newest first
 	// (GET /v1/versions)
 	ListVersions(ctx echo.Context, params ListVersionsParams) error
 	// GetVersion One version with its document
 	// (GET /v1/versions/{version})
 	GetVersion(ctx echo.Context, version VersionNumber) error
-	// DiffVersions What a version changed
+	// DiffVersions The changes that a version made
 	// (GET /v1/versions/{version}/diff)
 	DiffVersions(ctx echo.Context, version VersionNumber, params DiffVersionsParams) error
 	// Rollback Go back to a version
@@ -5361,28 +5361,28 @@ type StrictServerInterface interface {
 	// Healthz Is the process alive?
 	// (GET /healthz)
 	Healthz(ctx context.Context, request HealthzRequestObject) (HealthzResponseObject, error)
-	// Readyz Does it serve what Envoys need?
+	// Readyz Whether it can serve Envoys
 	// (GET /readyz)
 	Readyz(ctx context.Context, request ReadyzRequestObject) (ReadyzResponseObject, error)
 	// ReadyzStore Does it reach its store too?
 	// (GET /readyz/store)
 	ReadyzStore(ctx context.Context, request ReadyzStoreRequestObject) (ReadyzStoreResponseObject, error)
-	// ListAudit Who changed what, newest first
+	// ListAudit All changes with their authors, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
-	// ListBans Which partition keys are banned
+	// ListBans The banned partition keys
 	// (GET /v1/bans)
 	ListBans(ctx context.Context, request ListBansRequestObject) (ListBansResponseObject, error)
-	// EndBan Lift a ban of which only the hash is known
+	// EndBan Lift a ban by the hash of its key
 	// (DELETE /v1/bans/{key})
 	EndBan(ctx context.Context, request EndBanRequestObject) (EndBanResponseObject, error)
 	// GetChanges Wait until something has changed
 	// (GET /v1/changes)
 	GetChanges(ctx context.Context, request GetChangesRequestObject) (GetChangesResponseObject, error)
-	// CheckPolicySet What a policy set would promise and change
+	// CheckPolicySet The promises and changes of a policy set
 	// (POST /v1/check)
 	CheckPolicySet(ctx context.Context, request CheckPolicySetRequestObject) (CheckPolicySetResponseObject, error)
-	// ListConsumers The consumers of whom something is known
+	// ListConsumers The consumers that have a record
 	// (GET /v1/consumers)
 	ListConsumers(ctx context.Context, request ListConsumersRequestObject) (ListConsumersResponseObject, error)
 	// PutConsumers Put many consumers at once
@@ -5391,10 +5391,10 @@ type StrictServerInterface interface {
 	// DeleteConsumer Forget a consumer
 	// (DELETE /v1/consumers/{id})
 	DeleteConsumer(ctx context.Context, request DeleteConsumerRequestObject) (DeleteConsumerResponseObject, error)
-	// GetConsumer What is known of a consumer
+	// GetConsumer The record of a consumer
 	// (GET /v1/consumers/{id})
 	GetConsumer(ctx context.Context, request GetConsumerRequestObject) (GetConsumerResponseObject, error)
-	// PutConsumer Say what a consumer has
+	// PutConsumer Put the record of a consumer
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx context.Context, request PutConsumerRequestObject) (PutConsumerResponseObject, error)
 	// ListDecisions Why was a caller limited? Recent refusals, newest first
@@ -5406,10 +5406,10 @@ type StrictServerInterface interface {
 	// PutEnforcement Replace the orders
 	// (PUT /v1/enforcement)
 	PutEnforcement(ctx context.Context, request PutEnforcementRequestObject) (PutEnforcementResponseObject, error)
-	// ExplainRequest What a request would be answered, and why
+	// ExplainRequest The answer that a request would get, and the reasons
 	// (POST /v1/explain)
 	ExplainRequest(ctx context.Context, request ExplainRequestRequestObject) (ExplainRequestResponseObject, error)
-	// GetKey What the buckets of a partition key hold
+	// GetKey The buckets of a partition key
 	// (GET /v1/keys/{policy})
 	GetKey(ctx context.Context, request GetKeyRequestObject) (GetKeyResponseObject, error)
 	// UnbanKey Lift the ban of a partition key
@@ -5469,7 +5469,7 @@ type StrictServerInterface interface {
 	// PutRollout Give the version to another share of the nodes
 	// (PUT /v1/rollout)
 	PutRollout(ctx context.Context, request PutRolloutRequestObject) (PutRolloutResponseObject, error)
-	// GetSeries What was decided and in flight over time: an hour in steps of 10 seconds, a day in steps of 5 minutes
+	// GetSeries Decisions and requests in flight over time: an hour in steps of 10 seconds, a day in steps of 5 minutes
 	// (GET /v1/series)
 	GetSeries(ctx context.Context, request GetSeriesRequestObject) (GetSeriesResponseObject, error)
 	// CompareSeries The last five minutes, the same an hour ago and a day ago, by policy
@@ -5478,16 +5478,16 @@ type StrictServerInterface interface {
 	// Top The heaviest callers of the last five to ten minutes
 	// (GET /v1/top)
 	Top(ctx context.Context, request TopRequestObject) (TopResponseObject, error)
-	// GetUsage What the caller itself has left
+	// GetUsage The caller's own remaining quota
 	// (GET /v1/usage)
 	GetUsage(ctx context.Context, request GetUsageRequestObject) (GetUsageResponseObject, error)
-	// ListVersions The versions that are kept, newest first
+	// ListVersions The stored versions, newest first
 	// (GET /v1/versions)
 	ListVersions(ctx context.Context, request ListVersionsRequestObject) (ListVersionsResponseObject, error)
 	// GetVersion One version with its document
 	// (GET /v1/versions/{version})
 	GetVersion(ctx context.Context, request GetVersionRequestObject) (GetVersionResponseObject, error)
-	// DiffVersions What a version changed
+	// DiffVersions The changes that a version made
 	// (GET /v1/versions/{version}/diff)
 	DiffVersions(ctx context.Context, request DiffVersionsRequestObject) (DiffVersionsResponseObject, error)
 	// Rollback Go back to a version
