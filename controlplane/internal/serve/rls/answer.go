@@ -14,9 +14,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// answer says what was decided: for each descriptor, and in headers, body and metadata for the
-// call.
-func (d *decision) answer() *rlspb.RateLimitResponse {
+// buildAnswer returns the answer to the call: a status for each descriptor, and headers, body and
+// metadata for the call as a whole.
+func (d *decision) buildAnswer() *rlspb.RateLimitResponse {
 	out := &rlspb.RateLimitResponse{OverallCode: rlspb.RateLimitResponse_OK}
 	if d.refusing != nil {
 		out.OverallCode = rlspb.RateLimitResponse_OVER_LIMIT
@@ -24,12 +24,12 @@ func (d *decision) answer() *rlspb.RateLimitResponse {
 	out.Statuses = make([]*rlspb.RateLimitResponse_DescriptorStatus, len(d.in.Descriptors))
 	statuses := make([]rlspb.RateLimitResponse_DescriptorStatus, len(d.in.Descriptors))
 	for i := range statuses {
-		d.status(i, &statuses[i])
+		d.fillStatus(i, &statuses[i])
 		out.Statuses[i] = &statuses[i]
 	}
 	d.writer.write(d, out)
 	if d.service.config.Metadata || d.refusing != nil || d.unusual() {
-		out.DynamicMetadata = d.metadata()
+		out.DynamicMetadata = d.buildMetadata()
 	}
 	return out
 }
@@ -44,9 +44,9 @@ func (d *decision) unusual() bool {
 	return false
 }
 
-// status fills in what became of a descriptor: by its own limits and those of the call as a whole,
-// the one that must wait longest, else the one nearest to exhaustion.
-func (d *decision) status(descriptor int, s *rlspb.RateLimitResponse_DescriptorStatus) {
+// fillStatus fills in the status of a descriptor. Of its own limits and the limits of the call as a
+// whole it shows the limit with the longest wait, else the limit nearest to exhaustion.
+func (d *decision) fillStatus(descriptor int, s *rlspb.RateLimitResponse_DescriptorStatus) {
 	s.Code = rlspb.RateLimitResponse_OK
 	var shown *hit
 	for i := range d.hits {
@@ -57,7 +57,7 @@ func (d *decision) status(descriptor int, s *rlspb.RateLimitResponse_DescriptorS
 		if h.refuses {
 			s.Code = rlspb.RateLimitResponse_OVER_LIMIT
 		}
-		if shown == nil || h.before(shown) {
+		if shown == nil || h.isShownBefore(shown) {
 			shown = h
 		}
 	}
@@ -82,8 +82,8 @@ func (h *hit) bucketless() bool {
 	return h.refuses && (h.reason == policy.ReasonAbsent || h.reason == policy.ReasonBadCost)
 }
 
-// before reports whether a hit says more to the caller than another.
-func (h *hit) before(other *hit) bool {
+// isShownBefore reports whether the caller learns more from this hit than from the other hit.
+func (h *hit) isShownBefore(other *hit) bool {
 	switch {
 	case h.refuses != other.refuses:
 		return h.refuses
@@ -92,11 +92,13 @@ func (h *hit) before(other *hit) bool {
 	case h.known != other.known:
 		return h.known
 	}
-	return h.rest() < other.rest()
+	return h.restShare() < other.restShare()
 }
 
-// rest is the share of the burst that is left.
-func (h *hit) rest() float64 { return float64(h.remaining) / float64(max(h.limit.Params.Burst, 1)) }
+// restShare returns the share of the burst that is left.
+func (h *hit) restShare() float64 {
+	return float64(h.remaining) / float64(max(h.limit.Params.Burst, 1))
+}
 
 // units are the windows that the protocol has names for.
 var units = map[quota.Span]rlspb.RateLimitResponse_RateLimit_Unit{
@@ -106,16 +108,16 @@ var units = map[quota.Span]rlspb.RateLimitResponse_RateLimit_Unit{
 	365 * quota.Day: rlspb.RateLimitResponse_RateLimit_YEAR,
 }
 
-// limitOf is a limit in the protocol's form: its policy's name, its quota, and its window where the
-// protocol has a name for that.
+// limitOf returns a limit in the protocol's form: its policy's name, its quota, and its window if
+// the protocol has a name for the window.
 func (d *decision) limitOf(h *hit) *rlspb.RateLimitResponse_RateLimit {
 	return &rlspb.RateLimitResponse_RateLimit{
-		Name: string(h.name(d)), RequestsPerUnit: uint32(min(h.limit.Quota, 1<<32-1)), Unit: units[h.limit.Window],
+		Name: string(h.limitName(d)), RequestsPerUnit: uint32(min(h.limit.Quota, 1<<32-1)), Unit: units[h.limit.Window],
 	}
 }
 
-// name is the name of the hit's limit in headers and bodies.
-func (h *hit) name(d *decision) []byte {
+// limitName returns the name of the hit's limit in headers and bodies.
+func (h *hit) limitName(d *decision) []byte {
 	several := false
 	for i := range d.hits { // A consumer's own limits may be more than the policy's.
 		other := &d.hits[i]
@@ -124,8 +126,8 @@ func (h *hit) name(d *decision) []byte {
 	return answer.NameOf(&d.view.Index, &h.Hit, &h.limit, several)
 }
 
-// metadata says which policy has decided, and what by.
-func (d *decision) metadata() *structpb.Struct {
+// buildMetadata returns the policy that has decided, and the source of the decision.
+func (d *decision) buildMetadata() *structpb.Struct {
 	shown, fields := d.refusing, make(map[string]*structpb.Value, 5)
 	fields["decision"] = structpb.NewStringValue("allowed")
 	if shown != nil {
@@ -136,7 +138,7 @@ func (d *decision) metadata() *structpb.Struct {
 		}
 	} else {
 		for i := range d.hits {
-			if h := &d.hits[i]; shown == nil || h.before(shown) {
+			if h := &d.hits[i]; shown == nil || h.isShownBefore(shown) {
 				shown = h
 			}
 		}
@@ -149,10 +151,10 @@ func (d *decision) metadata() *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// banned refuses a call of a banned caller. It names what is banned and, if it ends by itself,
-// when, and nothing else.
-func (d *decision) banned(found *match.Result) *rlspb.RateLimitResponse {
-	out, w := plain(d.in, rlspb.RateLimitResponse_OVER_LIMIT), &d.writer
+// refuseBanned refuses a call of a banned caller. The answer has only the kind of the ban and, if
+// the ban ends by itself, its end.
+func (d *decision) refuseBanned(found *match.Result) *rlspb.RateLimitResponse {
+	out, w := plainAnswer(d.in, rlspb.RateLimitResponse_OVER_LIMIT), &d.writer
 	w.headers.Reset()
 	w.body = answer.Body{}
 	if found.BanEnds > 0 {
@@ -162,14 +164,14 @@ func (d *decision) banned(found *match.Result) *rlspb.RateLimitResponse {
 	w.headers.Refuse(w.body.Retry)
 	own := d.view.Set.Response(policy.AnswerBan)
 	switch {
-	case w.own(&own, d, out):
+	case w.writeOwn(&own, d, out):
 	case d.speaksGRPC():
 		out.RawBody = []byte(answer.Bans[found.Ban])
 	default:
 		w.headers.Add("content-type", answer.ProblemType)
 		out.RawBody = answer.AppendBan(nil, found.Ban, 0)
 	}
-	w.send(out)
+	w.moveHeaders(out)
 	out.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{
 		"decision": structpb.NewStringValue("banned"),
 	}}

@@ -13,23 +13,23 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// NodeName is what reports and lease requests name as the node.
+// NodeName is the node id in reports and lease requests.
 const NodeName = "rls"
 
-// ask has the store decide all hits together, or what on_failure says where the store cannot. The
-// error is the caller's: it went away.
-func (d *decision) ask(ctx context.Context) error {
+// askStore sends all hits to the store in one request. If the store cannot decide, on_failure does.
+// An error means that the caller has gone.
+func (d *decision) askStore(ctx context.Context) error {
 	d.items = d.items[:0]
 	for i := range d.hits {
-		d.add(&d.hits[i])
+		d.addItem(&d.hits[i])
 	}
-	d.join(0)
+	d.joinItems(0)
 	if !d.service.asking.Take() {
-		d.overloaded()
+		d.decideByShares()
 		return nil
 	}
 	defer d.service.asking.Leave()
-	answers, err := d.service.grant(ctx, d.view.Version, d.items)
+	answers, err := d.service.grantOne(ctx, d.view.Version, d.items)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
@@ -38,13 +38,13 @@ func (d *decision) ask(ctx context.Context) error {
 		return nil
 	}
 	d.service.failing.answered()
-	d.learn(answers)
+	d.readAnswers(answers)
 	return nil
 }
 
-// add asks for the tokens of a hit. Hits of one bucket are asked for together, since a group has no
-// bucket twice.
-func (d *decision) add(h *hit) {
+// addItem adds a hit to the request. Hits of one bucket share an item, since a group must not
+// contain a bucket twice.
+func (d *decision) addItem(h *hit) {
 	for i := range d.items {
 		it := &d.items[i]
 		if it.Bucket == h.Key {
@@ -58,13 +58,13 @@ func (d *decision) add(h *hit) {
 		}
 	}
 	h.item = len(d.items)
-	d.items = append(d.items, h.lease())
+	d.items = append(d.items, h.leaseItem())
 }
 
-// lease is what a hit asks of its bucket. To look is to ask for nothing.
-func (h *hit) lease() wire.LeaseItem {
+// leaseItem returns the item with the hit's cost. A hit that only looks asks for no tokens.
+func (h *hit) leaseItem() wire.LeaseItem {
 	it := calls.Item(&h.Hit, h.policy, &h.limit, h.consumer, h.revision)
-	// More than the bucket can ever hold is too much, however much it is.
+	// A cost above the burst is refused; its exact size makes no difference.
 	it.Waiting, it.Cost = 1, min(h.cost, h.limit.Params.Burst+1)
 	if h.cost == 0 {
 		it.Waiting, it.Cost = 0, 1
@@ -72,17 +72,17 @@ func (h *hit) lease() wire.LeaseItem {
 	return it
 }
 
-// join makes the items from an index on one group.
-func (d *decision) join(from int) {
+// joinItems makes the items from an index on one group.
+func (d *decision) joinItems(from int) {
 	for i := from; i < len(d.items); i++ {
 		d.items[i].Joined = i < len(d.items)-1
 	}
 }
 
-// learn takes in the answers. A bucket whose part of the store is away goes by on_failure, and the
-// others were granted without it. Where the policy set has just been replaced, nothing was granted,
-// and on_failure decides too.
-func (d *decision) learn(answers []wire.LeaseAnswer) {
+// readAnswers reads the answers of the store. on_failure decides the hits of a bucket whose part of
+// the store is away; the other buckets were granted without it. If the policy set has just been
+// replaced, nothing was granted, and on_failure decides too.
+func (d *decision) readAnswers(answers []wire.LeaseAnswer) {
 	unknown := false
 	for i := range answers {
 		unknown = unknown || answers[i].State == wire.ItemUnknown
@@ -102,12 +102,12 @@ func (d *decision) learn(answers []wire.LeaseAnswer) {
 	d.takeShares()
 }
 
-// describeAll gives the hits of one bucket their part of its answer: the first of them come first.
+// describeAll describes the hits of one bucket from its answer, in the order of the hits.
 func (d *decision) describeAll(item int, a *wire.LeaseAnswer) {
 	asked := &d.items[item]
 	granted, short := a.Waiting >= asked.Waiting, a.Waiting < asked.Waiting && a.NotBefore > 0
-	// left is what the bucket would hold behind the hit at hand. A refused call is charged nowhere,
-	// so that what callers see is what the bucket held before the first.
+	// left is the number of tokens after the current hit. A refused call is not charged, so its
+	// caller sees the tokens before the first hit.
 	left := a.Level
 	if granted && asked.Waiting > 0 {
 		left += asked.Cost
@@ -119,10 +119,10 @@ func (d *decision) describeAll(item int, a *wire.LeaseAnswer) {
 		}
 		left -= h.cost
 		if granted {
-			h.describe(left, a.FullAfter)
+			h.describeBucket(left, a.FullAfter)
 			continue
 		}
-		h.describe(a.Level, a.FullAfter)
+		h.describeBucket(a.Level, a.FullAfter)
 		switch {
 		case a.State == wire.ItemSuspended:
 			h.refuse(policy.ReasonSuspended, policy.ByRequest, quota.Never)
@@ -133,7 +133,7 @@ func (d *decision) describeAll(item int, a *wire.LeaseAnswer) {
 	}
 }
 
-// refuseBy refuses a hit whose bucket lacks what it costs for a time.
+// refuseBy refuses a hit whose bucket will have enough tokens after the wait.
 func (h *hit) refuseBy(wait quota.Span) {
 	h.refuse(decide.BucketReason(wait), policy.ByCentral, wait)
 	if wait < quota.Never { // Else it costs too much, or all hits of the bucket do together.
@@ -141,8 +141,8 @@ func (h *hit) refuseBy(wait quota.Span) {
 	}
 }
 
-// describe fills in what callers see of a bucket.
-func (h *hit) describe(level int64, fullAfter quota.Span) {
+// describeBucket sets the figures of a bucket that callers see.
+func (h *hit) describeBucket(level int64, fullAfter quota.Span) {
 	p := h.limit.Params
 	h.known, h.remaining = true, min(max(level, 0), p.Burst)
 	h.reset = fullAfter
@@ -151,9 +151,9 @@ func (h *hit) describe(level int64, fullAfter quota.Span) {
 	}
 }
 
-// overloaded has this replica's share decide, as more calls are with the store than may be: also
-// where the policy would let all through, since overload must be no way around the limit.
-func (d *decision) overloaded() {
+// decideByShares decides with this replica's share, since atStore calls ask the store already. It
+// does so even if on_failure of the policy is allow: overload must not be a way around the limit.
+func (d *decision) decideByShares() {
 	d.shares = d.shares[:0]
 	for i := range d.hits {
 		h := &d.hits[i]
@@ -167,12 +167,12 @@ func (d *decision) overloaded() {
 	d.takeShares()
 }
 
-// instant is a time as buckets have it.
-func instant(t time.Time) quota.Instant { return quota.Instant(t.UnixMicro()) }
+// toInstant converts a time to the form that buckets use.
+func toInstant(t time.Time) quota.Instant { return quota.Instant(t.UnixMicro()) }
 
-// share is the part of a limit with which this replica goes on alone. It counts among the nodes
-// that share the limit; before the first answer it takes itself for one of two.
-func (d *decision) share(h *hit) quota.Params {
+// shareOf returns this replica's part of a limit for the time without the store. The replica counts
+// as a node that shares the limit; before the first answer it assumes two nodes.
+func (d *decision) shareOf(h *hit) quota.Params {
 	nodes := d.service.nodes.Load()
 	if nodes == 0 {
 		nodes = 2

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// decision is what becomes of one call. Its memory is used again for the next one.
+// decision is the state of deciding one call. Its memory is used again for the next call.
 type decision struct {
 	service *Service
 	view    *calls.View
@@ -28,7 +28,7 @@ type decision struct {
 
 	gatherer   calls.Gatherer
 	attributes match.Attributes
-	// whole is how many headers the call as a whole has; those of a descriptor follow.
+	// whole is the number of headers for the call as a whole; headers of a descriptor follow them.
 	whole   int
 	entries []calls.Entry
 	keys    []byte
@@ -37,16 +37,16 @@ type decision struct {
 	hits []hit
 	// shadows are the hits of policies in shadow and of candidates.
 	shadows []hit
-	// callers are who makes the call, by the policies that have penalties.
+	// callers has the caller of the call for each policy with penalties.
 	callers []caller
-	// bypassed: operators have switched off a policy that applies.
+	// bypassed is true if operators have switched off a policy that applies.
 	bypassed bool
 	items    []wire.LeaseItem
 	shares   []*hit
 	identity wire.Identity
-	// identified: identity is that of this call.
+	// identified is true once identity belongs to this call.
 	identified bool
-	// refusing is the hit that must wait longest of those that refuse; nil for an allowed call.
+	// refusing is the refused hit with the longest wait; nil for an allowed call.
 	refusing *hit
 	writer   writer
 }
@@ -60,18 +60,18 @@ type (
 // wholeCall is the index of a hit that belongs to no descriptor.
 const wholeCall = -1
 
-// none is the index of nothing.
+// none is the index of an item that does not exist.
 const none = -1
 
 // hit is one limit's part in the decision.
 type hit struct {
 	match.Hit
 	policy *policy.Policy
-	// limit is what the hit is decided by: the policy's limit, or the consumer's own.
+	// limit decides the hit: the policy's limit, or the consumer's own limit.
 	limit policy.Limit
 	// descriptor is the index of the descriptor, or wholeCall.
 	descriptor int
-	// cost is how many tokens the call takes of the bucket for this hit.
+	// cost is the number of tokens that the call takes from the bucket for this hit.
 	cost     int64
 	consumer keyhash.Key
 	revision uint64
@@ -81,14 +81,14 @@ type hit struct {
 	refuses bool
 	reason  policy.Reason
 	source  policy.DecisionSource
-	// known: remaining and reset are the bucket's.
+	// known is true if remaining and reset are known.
 	known        bool
 	remaining    int64
 	reset, retry quota.Span
 }
 
-// begin forgets the call before.
-func (d *decision) begin(s *Service, view *calls.View, in *rlspb.RateLimitRequest) {
+// reset prepares the memory for the next call.
+func (d *decision) reset(s *Service, view *calls.View, in *rlspb.RateLimitRequest) {
 	d.service, d.view, d.in = s, view, in
 	d.hits, d.shadows, d.shares = d.hits[:0], d.shadows[:0], d.shares[:0]
 	d.callers = d.callers[:0]
@@ -98,48 +98,48 @@ func (d *decision) begin(s *Service, view *calls.View, in *rlspb.RateLimitReques
 
 // decide answers the call.
 func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error) {
-	found := d.match(ctx)
+	found := d.findHits(ctx)
 	meter := d.service.config.Meter
 	switch found.Access {
 	case match.Off:
 		meter.Call(Bypassed)
-		return plain(d.in, rlspb.RateLimitResponse_OK), nil
+		return plainAnswer(d.in, rlspb.RateLimitResponse_OK), nil
 	case match.Exempt:
 		meter.Call(Exempt)
-		return plain(d.in, rlspb.RateLimitResponse_OK), nil
+		return plainAnswer(d.in, rlspb.RateLimitResponse_OK), nil
 	case match.Banned:
 		meter.Call(Banned)
 		d.recordBanned(&found)
-		return d.banned(&found), nil
+		return d.refuseBanned(&found), nil
 	}
 	limits := len(d.hits)
-	penalised := !d.suspended() && len(d.callers) > 0 && d.penalised()
+	penalised := !d.refuseSuspended() && len(d.callers) > 0 && d.refusePenalised()
 	if len(d.hits) == 0 {
 		outcome := Unlimited
 		if d.bypassed {
 			outcome = Bypassed
 		}
 		meter.Call(outcome)
-		d.watch()
-		return plain(d.in, rlspb.RateLimitResponse_OK), nil
+		d.watchShadows()
+		return plainAnswer(d.in, rlspb.RateLimitResponse_OK), nil
 	}
 	switch {
 	case penalised:
 		d.lookAround(ctx, d.hits[:limits])
 	case !d.refusedByRequest():
-		if err := d.ask(ctx); err != nil {
+		if err := d.askStore(ctx); err != nil {
 			return nil, err
 		}
 	}
-	d.judge()
-	d.note()
-	return d.answer(), nil
+	d.findRefusing()
+	d.countCall()
+	return d.buildAnswer(), nil
 }
 
-// match finds the hits of the call as a whole and of each descriptor. The result has its Access and
-// what bans it, no hits.
-func (d *decision) match(ctx context.Context) match.Result {
-	wholeAddend := d.gather()
+// findHits finds the hits of the call as a whole and of each descriptor. The result has only the
+// call's Access and its ban.
+func (d *decision) findHits(ctx context.Context) match.Result {
+	wholeAddend := d.readEntries()
 	ix := &d.view.Index
 	d.attributes = d.gatherer.Attributes(ix)
 	d.whole = len(d.attributes.Headers)
@@ -151,7 +151,7 @@ func (d *decision) match(ctx context.Context) match.Result {
 	if access == match.Off || access == match.Banned {
 		return match.Result{Access: access, Ban: result.Ban, BanEnds: result.BanEnds, BannedKey: result.BannedKey}
 	}
-	d.take(&result, wholeCall, wholeAddend)
+	d.addHits(&result, wholeCall, wholeAddend)
 	found := match.Result{Access: access}
 	takePolicy := func(descriptor int, addend int64) func(uint32) {
 		return func(number uint32) {
@@ -161,21 +161,21 @@ func (d *decision) match(ctx context.Context) match.Result {
 				found.Access, found.Ban = match.Banned, match.KeyBan
 				found.BannedKey = cmp.Or(found.BannedKey, result.BannedKey)
 			}
-			d.take(&result, descriptor, addend)
+			d.addHits(&result, descriptor, addend)
 		}
 	}
 	d.keys = d.view.Find(d.in.Domain, nil, d.keys, takePolicy(wholeCall, wholeAddend))
 	for i, one := range d.in.Descriptors {
-		d.describe(one)
-		d.keys = d.view.Find(d.in.Domain, d.entries, d.keys, takePolicy(i, addend(d.in, one)))
+		d.addEntries(one)
+		d.keys = d.view.Find(d.in.Domain, d.entries, d.keys, takePolicy(i, addendOf(d.in, one)))
 	}
 	return found
 }
 
-// gather takes in what the entries say of the request, and returns how many hits the call as a
-// whole counts for: the largest number that a descriptor which says something has of its own, else
-// the call's.
-func (d *decision) gather() int64 {
+// readEntries reads the attributes of the request from the entries. It returns the number of hits
+// that the call as a whole counts for: the largest number of its own that a descriptor with
+// attributes has, else the call's number.
+func (d *decision) readEntries() int64 {
 	largest := int64(none)
 	for _, one := range d.in.Descriptors {
 		says := false
@@ -183,7 +183,7 @@ func (d *decision) gather() int64 {
 			says = d.gatherer.Add(calls.Entry{Key: e.Key, Value: e.Value}) || says
 		}
 		if says && (one.GetHitsAddend() != nil || one.GetIsNegativeHits()) {
-			largest = max(largest, addend(d.in, one))
+			largest = max(largest, addendOf(d.in, one))
 		}
 	}
 	if largest == none {
@@ -192,7 +192,7 @@ func (d *decision) gather() int64 {
 	return largest
 }
 
-// laterEnd is when the last of the bans that were found ends, with one more; 0 for never.
+// laterEnd returns the end of the ban that ends last, of the bans found and one more; 0 for never.
 func laterEnd(found, more *match.Result) int64 {
 	switch {
 	case found.Access != match.Banned:
@@ -203,9 +203,9 @@ func laterEnd(found, more *match.Result) int64 {
 	return max(found.BanEnds, more.BanEnds)
 }
 
-// describe adds the entries of a descriptor to the attributes, as the headers that partitions know
-// them by.
-func (d *decision) describe(one *pbDescriptor) {
+// addEntries adds the entries of a descriptor to the attributes, as headers with the names that
+// partitions use.
+func (d *decision) addEntries(one *pbDescriptor) {
 	d.entries, d.attributes.Headers = d.entries[:0], d.attributes.Headers[:d.whole]
 	if own := one.GetLimit(); own != nil {
 		d.attributes.Headers = append(d.attributes.Headers, match.Header{
@@ -225,12 +225,12 @@ func (d *decision) describe(one *pbDescriptor) {
 	}
 }
 
-// ownLimit and a unit are the header by which policies know the limit that a descriptor brings: one
-// that takes its quota from there says so, and the most that counts.
+// ownLimit and a unit are the name of the header with the limit in a descriptor. A policy that
+// takes its quota from there names this header and the largest figure that counts.
 const ownLimit = "descriptor-limit-"
 
-// emptyOfSeveral stands for the empty value of an entry whose key other entries have too: what
-// keeps their values apart is their places, and an empty one would count as missing.
+// emptyOfSeveral replaces the empty value of an entry whose key is not unique: the values differ
+// by their places, and an empty value would count as missing.
 const emptyOfSeveral = "\x00"
 
 func several(entries []*pbEntry, key string) bool {
@@ -243,9 +243,9 @@ func several(entries []*pbEntry, key string) bool {
 	return count > 1
 }
 
-// addend is how many hits a descriptor counts for: its own number, else that of the call, else 1. A
-// number that is to be given back counts for none: what was charged stays charged.
-func addend(in *rlspb.RateLimitRequest, d *pbDescriptor) int64 {
+// addendOf returns the number of hits of a descriptor: its own number, else the call's number, else
+// 1. A negative number gives nothing back: it counts as 0, and charged tokens stay charged.
+func addendOf(in *rlspb.RateLimitRequest, d *pbDescriptor) int64 {
 	switch {
 	case d.GetIsNegativeHits():
 		return 0
@@ -255,8 +255,8 @@ func addend(in *rlspb.RateLimitRequest, d *pbDescriptor) int64 {
 	return int64(max(1, in.HitsAddend))
 }
 
-// speaksGRPC reports whether the call says that its request is one of gRPC. One of gRPC-Web that
-// still has this type here gets no status of gRPC from Envoy.
+// speaksGRPC reports whether the call is about a gRPC request. Envoy does not answer a gRPC-Web
+// request that still has this type here with a gRPC status.
 func (d *decision) speaksGRPC() bool {
 	for _, h := range d.attributes.Headers[:d.whole] {
 		if string(h.Name) == "content-type" {
@@ -267,9 +267,9 @@ func (d *decision) speaksGRPC() bool {
 	return false
 }
 
-// take copies the hits of a result. Policies that only an Envoy can count for are left out: its own
-// limits, queues, and requests in flight.
-func (d *decision) take(r *match.Result, descriptor int, addend int64) {
+// addHits copies the hits of a result. It leaves out policies that only an Envoy can count for:
+// local limits, queues, and requests in flight.
+func (d *decision) addHits(r *match.Result, descriptor int, addend int64) {
 	d.bypassed = d.bypassed || r.Bypassed
 	for i := range r.Hits {
 		p := &d.view.Set.Policies[r.Hits[i].Policy]
@@ -303,9 +303,9 @@ func (d *decision) take(r *match.Result, descriptor int, addend int64) {
 	}
 }
 
-// suspended marks the hits whose quota is 0, and reports whether there are such. They come before
-// penalties: no wait helps.
-func (d *decision) suspended() (some bool) {
+// refuseSuspended marks the hits whose quota is 0, and reports whether there are any. They come
+// before penalties: no wait helps.
+func (d *decision) refuseSuspended() (some bool) {
 	for i := range d.hits {
 		if h := &d.hits[i]; h.Verdict == match.Suspended {
 			h.refuse(policy.ReasonSuspended, policy.ByRequest, quota.Never)
@@ -315,8 +315,8 @@ func (d *decision) suspended() (some bool) {
 	return some
 }
 
-// refusedByRequest marks the hits that no bucket has to be asked for, and reports whether there are
-// such.
+// refusedByRequest marks the hits that are refused without their bucket, and reports whether there
+// are any.
 func (d *decision) refusedByRequest() (refused bool) {
 	for i := range d.hits {
 		h := &d.hits[i]
@@ -336,8 +336,8 @@ func (h *hit) refuse(why policy.Reason, by policy.DecisionSource, retry quota.Sp
 	}
 }
 
-// judge finds the hit that the caller must wait for.
-func (d *decision) judge() {
+// findRefusing finds the hit that the caller must wait for.
+func (d *decision) findRefusing() {
 	for i := range d.hits {
 		if h := &d.hits[i]; h.refuses && (d.refusing == nil || h.retry > d.refusing.retry) {
 			d.refusing = h

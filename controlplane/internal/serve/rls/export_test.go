@@ -12,7 +12,7 @@ func (s *Service) Full() {
 }
 
 // Take is the report that Run would send.
-func (s *Service) Take() *wire.Decisions { return s.recorder.take(instant(s.config.Now())) }
+func (s *Service) Take() *wire.Decisions { return s.recorder.takeReport(toInstant(s.config.Now())) }
 
 // WithMetadata has allowed calls answered with metadata too.
 func (s *Service) WithMetadata() { s.config.Metadata = true }

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// failing knows since when the store has not answered, in microseconds.
+// failing has the time of the first of the failures in a row, in microseconds; 0 if the store
+// answers.
 type failing struct{ first atomic.Int64 }
 
 // since notes a failure at a time, and returns for how long the store has not answered.
@@ -25,8 +26,8 @@ func (f *failing) answered() {
 	}
 }
 
-// fallBack has on_failure decide all hits, of which none was granted. The store has not answered
-// for a time.
+// fallBack decides all hits by on_failure. None was granted, since the store has not answered for
+// the time away.
 func (d *decision) fallBack(away quota.Span) {
 	d.shares = d.shares[:0]
 	for i := range d.items {
@@ -35,7 +36,7 @@ func (d *decision) fallBack(away quota.Span) {
 	d.takeShares()
 }
 
-// stepOf has on_failure decide the hits of one bucket.
+// stepOf decides the hits of one bucket by on_failure.
 func (d *decision) stepOf(item int, away quota.Span) {
 	for i := range d.hits {
 		h := &d.hits[i]
@@ -55,8 +56,8 @@ func (d *decision) stepOf(item int, away quota.Span) {
 	}
 }
 
-// takeShares has this replica's own buckets decide the hits that wait for it: all are charged, or
-// none if one of them or any other hit refuses.
+// takeShares decides the hits that wait for a share by this replica's own buckets. It charges all
+// hits, or none if any hit of the call refuses.
 func (d *decision) takeShares() {
 	if len(d.shares) == 0 {
 		return
@@ -65,23 +66,23 @@ func (d *decision) takeShares() {
 	for i := range d.hits {
 		allowed = allowed && !d.hits[i].refuses
 	}
-	s, now := &d.service.shares, instant(d.service.config.Now())
+	s, now := &d.service.shares, toInstant(d.service.config.Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range d.shares {
-		allowed = s.look(h, d.share(h), now) && allowed
+		allowed = s.lookAt(h, d.shareOf(h), now) && allowed
 	}
 	for _, h := range d.shares {
 		if allowed {
-			s.charge(h, now)
+			s.chargeHit(h, now)
 		}
 	}
 }
 
-// maxShares bounds the buckets of a replica's own.
+// maxShares is the largest number of this replica's own buckets.
 const maxShares = 1 << 16
 
-// shares are the buckets by which this replica decides alone. The zero value is ready for use.
+// shares has the buckets that this replica uses without the store. The zero value is ready for use.
 type shares struct {
 	mu      sync.Mutex
 	buckets map[keyhash.Key]ownBucket
@@ -92,8 +93,8 @@ type ownBucket struct {
 	state  quota.State
 }
 
-// look finds out whether a bucket has what a hit costs, and describes it. The lock is held.
-func (s *shares) look(h *hit, params quota.Params, now quota.Instant) bool {
+// lookAt reports whether a bucket has enough tokens for a hit, and describes it. The lock is held.
+func (s *shares) lookAt(h *hit, params quota.Params, now quota.Instant) bool {
 	if s.buckets == nil {
 		s.buckets = map[keyhash.Key]ownBucket{}
 	}
@@ -102,7 +103,7 @@ func (s *shares) look(h *hit, params quota.Params, now quota.Instant) bool {
 	case found && b.params != params:
 		b.state = b.params.Convert(b.state, now, params, 0)
 		b.params = params
-	case !found && !s.room(now):
+	case !found && !s.hasRoom(now):
 		h.refuse(policy.ReasonFailure, policy.ByShare, quota.Second)
 		return false
 	case !found:
@@ -114,7 +115,7 @@ func (s *shares) look(h *hit, params quota.Params, now quota.Instant) bool {
 	b.state = params.Refill(b.state, now)
 	s.buckets[h.Key] = b
 	_, result := params.Take(b.state, now, h.cost)
-	h.describe(params.Remaining(b.state), 0)
+	h.describeBucket(params.Remaining(b.state), 0)
 	h.reset = params.ResetAfter(b.state, now)
 	if !result.Allowed {
 		why := policy.ReasonFailure
@@ -126,9 +127,9 @@ func (s *shares) look(h *hit, params quota.Params, now quota.Instant) bool {
 	return result.Allowed
 }
 
-// charge takes what a hit costs. Several hits may have one bucket, so that the last of them can
-// find too little. The lock is held.
-func (s *shares) charge(h *hit, now quota.Instant) {
+// chargeHit takes the cost of a hit. If several hits have the same bucket, the last hit may find
+// too few tokens. The lock is held.
+func (s *shares) chargeHit(h *hit, now quota.Instant) {
 	b := s.buckets[h.Key]
 	after, result := b.params.Take(b.state, now, h.cost)
 	if !result.Allowed {
@@ -137,12 +138,12 @@ func (s *shares) charge(h *hit, now quota.Instant) {
 	}
 	b.state = after
 	s.buckets[h.Key] = b
-	h.describe(b.params.Remaining(after), 0)
+	h.describeBucket(b.params.Remaining(after), 0)
 	h.reset = b.params.ResetAfter(after, now)
 }
 
-// room reports whether there is room for a further bucket, and forgets those that are full.
-func (s *shares) room(now quota.Instant) bool {
+// hasRoom reports whether there is room for a further bucket, and removes full buckets.
+func (s *shares) hasRoom(now quota.Instant) bool {
 	if len(s.buckets) < maxShares {
 		return true
 	}

@@ -14,32 +14,32 @@ import (
 // the filter. Its memory is used again.
 type writer struct {
 	headers answer.Headers
-	// hits are those of the headers' items.
+	// hits are the hits of the headers' items.
 	hits []*hit
 	body answer.Body
 }
 
-// write adds the headers in the dialects of the policy set, and to a refusal the rest of what a
-// client gets. The status is Envoy's to choose, so no body says it.
+// write adds the headers in the dialects of the policy set, and the body of a refusal. The body
+// does not name the status, since Envoy chooses it.
 func (w *writer) write(d *decision, out *rlspb.RateLimitResponse) {
 	w.headers.Reset()
 	if h := d.refusing; h != nil {
-		now := instant(d.service.config.Now())
+		now := toInstant(d.service.config.Now())
 		w.body = answer.Body{
 			About: answer.About{
 				Reason: h.reason, Source: h.source, Policy: []byte(h.policy.Name), After: d.view.Index.After(&h.Hit),
 				Limit: &h.limit, Cost: d.costOf(h), Left: h.remaining,
 			},
-			Name: h.name(d), Tier: d.view.Index.Tier(h.Tier),
+			Name: h.limitName(d), Tier: d.view.Index.Tier(h.Tier),
 			Retry: answer.RetryAfter(h.reason, h.retry, now, &h.Hit), Reset: h.reset,
 		}
 		w.headers.Refuse(w.body.Retry)
 	}
-	w.limits(d)
+	w.collectLimits(d)
 	if h := d.refusing; h != nil {
 		own := d.view.Set.ResponseOf(h.policy, h.reason, int(answer.Kinds[h.reason].Status))
 		switch {
-		case w.own(&own, d, out):
+		case w.writeOwn(&own, d, out):
 		case d.speaksGRPC(): // Envoy makes the body the message of the status.
 			out.RawBody = w.body.AppendSentence(nil, w.body.Retry)
 		default:
@@ -47,11 +47,11 @@ func (w *writer) write(d *decision, out *rlspb.RateLimitResponse) {
 			out.RawBody = w.body.AppendProblem(nil, 0)
 		}
 	}
-	w.send(out)
+	w.moveHeaders(out)
 }
 
-// send hands the headers over.
-func (w *writer) send(out *rlspb.RateLimitResponse) {
+// moveHeaders moves the headers into the answer.
+func (w *writer) moveHeaders(out *rlspb.RateLimitResponse) {
 	for i := range w.headers.Len() {
 		name, value := w.headers.At(i)
 		out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd,
@@ -59,9 +59,9 @@ func (w *writer) send(out *rlspb.RateLimitResponse) {
 	}
 }
 
-// limits writes every limit whose state is known, each once: if several descriptors meet it, by the
-// bucket that refuses, else by the one nearest to exhaustion.
-func (w *writer) limits(d *decision) {
+// collectLimits collects every limit whose state is known, each once. If several descriptors meet
+// it, it shows the bucket that refuses, else the bucket nearest to exhaustion.
+func (w *writer) collectLimits(d *decision) {
 	w.headers.Items, w.hits = w.headers.Items[:0], w.hits[:0]
 	refusing := none
 	for i := range d.hits {
@@ -69,7 +69,7 @@ func (w *writer) limits(d *decision) {
 		if !h.known || h.bucketless() {
 			continue
 		}
-		at := w.place(h, d.refusing)
+		at := w.placeOf(h, d.refusing)
 		if at == none {
 			continue
 		}
@@ -77,7 +77,7 @@ func (w *writer) limits(d *decision) {
 			refusing = at
 		}
 		w.hits[at], w.headers.Items[at] = h, dialect.Item{
-			Name: h.name(d), Burst: h.limit.Params.Burst, Window: h.limit.Refill(), Remaining: h.remaining,
+			Name: h.limitName(d), Burst: h.limit.Params.Burst, Window: h.limit.Refill(), Remaining: h.remaining,
 			Reset: h.reset, InFlight: h.limit.InFlight, Cost: h.cost, Policy: h.Policy, Bucket: h.Key,
 		}
 	}
@@ -89,14 +89,14 @@ func (w *writer) limits(d *decision) {
 	w.headers.Limits(&d.view.Index, d.refusing != nil, refusing, retry, wall)
 }
 
-// place is where a hit is shown: the place of another one of its limit that says less, or a new
-// one; none if the other says more.
-func (w *writer) place(h, refusing *hit) int {
+// placeOf returns the place for a hit: the place of a hit of the same limit that the caller learns
+// less from, or a new place; none if the caller learns more from the other hit.
+func (w *writer) placeOf(h, refusing *hit) int {
 	for at, other := range w.hits {
 		if other.Key != h.Key && (other.Policy != h.Policy || other.Position != h.Position) {
 			continue
 		}
-		if other == refusing || h != refusing && h.rest() >= other.rest() {
+		if other == refusing || h != refusing && h.restShare() >= other.restShare() {
 			return none
 		}
 		return at
@@ -105,7 +105,7 @@ func (w *writer) place(h, refusing *hit) int {
 	return len(w.hits) - 1
 }
 
-// costOf is what the call costs of the bucket of a hit: several descriptors may take from one.
+// costOf returns the cost of the call in the bucket of a hit, summed over its descriptors.
 func (d *decision) costOf(h *hit) (cost int64) {
 	for i := range d.hits {
 		if d.hits[i].Key == h.Key {
@@ -115,8 +115,8 @@ func (d *decision) costOf(h *hit) (cost int64) {
 	return max(cost, h.cost)
 }
 
-// own writes the operator's own response, and reports whether the body is written.
-func (w *writer) own(own *policy.Response, d *decision, out *rlspb.RateLimitResponse) bool {
+// writeOwn writes the operator's own response, and reports whether it wrote a body.
+func (w *writer) writeOwn(own *policy.Response, d *decision, out *rlspb.RateLimitResponse) bool {
 	w.headers.AddOwn([]byte(own.Headers))
 	if own.Body == "" || d.speaksGRPC() {
 		return false

@@ -18,21 +18,22 @@ import (
 // lets the request pass meanwhile.
 
 const (
-	// lookEvery is for how long an answer of the store is remembered. As long may it take: what
-	// comes late is for the calls after.
+	// lookEvery is the time that an answer of the store is remembered, and the longest time that it
+	// may take: a late answer is used for the next calls.
 	lookEvery = time.Second
 	// lookTime is the longest that a call waits for a look: a quarter of Envoy's patience.
 	lookTime = 5 * time.Millisecond
-	// looksOfOne is how many looks a caller is worth in lookEvery: its calls may differ in their
-	// buckets and in their costs.
+	// looksOfOne is the largest number of looks for one caller in lookEvery: its calls may differ
+	// in their buckets and in their costs.
 	looksOfOne = 4
 	// looksAtOnce bounds the looks that are with the store.
 	looksAtOnce = 64
-	// maxLookers bounds the callers whose looks are remembered. The others have none meanwhile.
+	// maxLookers is the largest number of callers whose looks are remembered. Further callers get
+	// no look.
 	maxLookers = 4096
 )
 
-// look is a question to the store of what buckets hold, and its answers.
+// look is a question to the store about the tokens of buckets, and its answers.
 type look struct {
 	version uint64
 	items   []wire.LeaseItem
@@ -43,10 +44,10 @@ type look struct {
 	answers []wire.LeaseAnswer
 }
 
-// isOver is true, too, if the clock was put back.
+// isOver reports whether the look is too old to use, or the clock was put back.
 func (o *look) isOver(now time.Time) bool { return now.Sub(o.begun).Abs() >= lookEvery }
 
-// looks are those of the last lookEvery, by the keys of penalties.
+// looks has the looks of the last lookEvery, by the keys of penalties.
 type looks struct {
 	places access.Places
 
@@ -55,9 +56,9 @@ type looks struct {
 	swept   time.Time
 }
 
-// find returns a caller's look at items, and whether it is a new one, which has to begin; nil if
-// there were enough looks just before. The items of a new one are copied.
-func (l *looks) find(
+// findLook returns a caller's look at items, and whether the look is new and must be started; nil
+// if the caller has used its looks of this lookEvery. The items of a new look are copied.
+func (l *looks) findLook(
 	caller keyhash.Key, version uint64, items []wire.LeaseItem, now time.Time,
 ) (one *look, isNew bool) {
 	l.mu.Lock()
@@ -80,7 +81,7 @@ func (l *looks) find(
 	return one, true
 }
 
-// hasRoom reports whether there is room for a further caller, and forgets those whose looks are
+// hasRoom reports whether there is room for a further caller, and removes callers whose looks are
 // over. The lock is held.
 func (l *looks) hasRoom(now time.Time) bool {
 	if len(l.callers) < maxLookers {
@@ -98,18 +99,18 @@ func (l *looks) hasRoom(now time.Time) bool {
 	return len(l.callers) < maxLookers
 }
 
-// look finds out what a caller's buckets hold, as of a time, by the store or by a look just before.
-// It is nil if that cannot be said soon.
-func (s *Service) look(
+// lookAtBuckets returns the state of a caller's buckets with its time, from the store or from a
+// look of the last lookEvery. It returns nil if the store does not answer within lookTime.
+func (s *Service) lookAtBuckets(
 	ctx context.Context, caller keyhash.Key, version uint64, items []wire.LeaseItem,
 ) *look {
 	now := s.config.Now()
-	one, isNew := s.looks.find(caller, version, items, now)
+	one, isNew := s.looks.findLook(caller, version, items, now)
 	if one == nil {
 		return nil
 	}
 	if isNew {
-		s.begin(one)
+		s.startLook(one)
 	}
 	select {
 	case <-one.done:
@@ -127,8 +128,8 @@ func (s *Service) look(
 	return nil
 }
 
-// begin asks the store, if a place is free. The call that wants to know may end before.
-func (s *Service) begin(one *look) {
+// startLook asks the store, if a place is free. The call that waits for it may end earlier.
+func (s *Service) startLook(one *look) {
 	if !s.looks.places.Take() {
 		close(one.done)
 		return
@@ -138,15 +139,15 @@ func (s *Service) begin(one *look) {
 		defer close(one.done)
 		ctx, cancel := context.WithTimeout(context.Background(), lookEvery)
 		defer cancel()
-		if answers, err := s.grant(ctx, one.version, one.items); err == nil {
+		if answers, err := s.grantOne(ctx, one.version, one.items); err == nil {
 			s.failing.answered()
 			one.answers, one.at = answers, s.config.Now()
 		}
 	})
 }
 
-// left is what is left of a time that the look has found.
-func (o *look) left(span quota.Span, now time.Time) quota.Span {
+// leftOf returns the rest of a wait that the look has found.
+func (o *look) leftOf(span quota.Span, now time.Time) quota.Span {
 	if span == quota.Never {
 		return span
 	}

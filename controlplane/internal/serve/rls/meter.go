@@ -1,6 +1,6 @@
 package rls
 
-// Outcome is what became of a call.
+// Outcome is the result of a call.
 type Outcome = string
 
 // The outcomes of calls.
@@ -11,11 +11,11 @@ const (
 	Bypassed  Outcome = "bypassed"
 	Banned    Outcome = "banned"
 	Exempt    Outcome = "exempt"
-	// Unknown is that of calls before the first policy set, which pass.
+	// Unknown is the outcome of calls before the first policy set: they pass.
 	Unknown Outcome = "before_snapshot"
 )
 
-// Shadow is what a policy in shadow, or a candidate, made of a call.
+// Shadow is the result of a call for a policy in shadow or a candidate.
 type Shadow = string
 
 // The outcomes in shadow.
@@ -29,8 +29,8 @@ const (
 type Meter interface {
 	// Call counts a call.
 	Call(Outcome)
-	// Decided counts a call for a policy that had a part in it: by what decided, a name of
-	// policy.Sources, and whether the policy has refused.
+	// Decided counts a call for a policy that had a part in it. Source is the source of the
+	// decision, a name of policy.Sources; refused is whether the policy has refused.
 	Decided(policy, source string, refused bool)
 	// Watched counts a call for a policy in shadow, or for its candidate.
 	Watched(policy string, candidate bool, seen Shadow)

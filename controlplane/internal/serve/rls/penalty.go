@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// caller is who makes a call, as the penalties of one policy know it.
+// caller is the caller of a call in the penalties of one policy.
 type caller struct {
 	match.Subject
 	// by is the same for package penalties.
@@ -20,12 +20,12 @@ type caller struct {
 	descriptor int
 }
 
-// addCallers adds who makes the call by the policies that have penalties, each once. One of a
-// policy that only an Envoy can count for counts if its penalties hold under every policy.
+// addCallers adds the caller of the call for each policy with penalties, each once. A policy that
+// only an Envoy can count for is included if its penalties hold under every policy.
 func (d *decision) addCallers(r *match.Result, descriptor int) {
 	for _, s := range r.Subjects {
 		rule := d.view.Index.Penalty(s.Policy)
-		if !rule.All && !d.has(s.Policy) || d.knows(&s) {
+		if !rule.All && !d.hasPolicy(s.Policy) || d.knows(&s) {
 			continue
 		}
 		by := penalties.Caller{
@@ -36,8 +36,8 @@ func (d *decision) addCallers(r *match.Result, descriptor int) {
 	}
 }
 
-// has reports whether a policy has a part in the decision.
-func (d *decision) has(policy uint32) bool {
+// hasPolicy reports whether a policy has a part in the decision.
+func (d *decision) hasPolicy(policy uint32) bool {
 	for _, hits := range [...][]hit{d.hits, d.shadows} {
 		for i := range hits {
 			if hits[i].Policy == policy {
@@ -57,12 +57,13 @@ func (d *decision) knows(s *match.Subject) bool {
 	return false
 }
 
-// isFor reports whether the caller is the one of a hit.
+// isFor reports whether the caller is the caller of a hit.
 func (c *caller) isFor(h *hit) bool {
 	return c.Policy == h.Policy && (c.descriptor == h.descriptor || c.by.Rule.All)
 }
 
-// callerOf is who offends a hit's policy if the hit refuses; nil if the policy has no penalties.
+// callerOf returns the caller that gets an offence if the hit refuses; nil if the policy has no
+// penalties.
 func (d *decision) callerOf(h *hit) *caller {
 	for i := range d.callers {
 		if c := &d.callers[i]; c.isFor(h) {
@@ -72,16 +73,16 @@ func (d *decision) callerOf(h *hit) *caller {
 	return nil
 }
 
-// penalised has the penalties in force refuse the call, and reports whether one does. A call that
-// no enforced policy applies to is not refused.
-func (d *decision) penalised() (refused bool) {
+// refusePenalised refuses the call if a penalty in force applies, and reports whether it did. A
+// call without an enforced policy is not refused.
+func (d *decision) refusePenalised() (refused bool) {
 	limits := len(d.hits)
 	for i := range d.callers {
 		c := &d.callers[i]
 		if !decide.LooksForPenalty(&c.Subject, limits) {
 			continue
 		}
-		left := d.service.config.Penalties.Find(&c.by, d.identify)
+		left := d.service.config.Penalties.Find(&c.by, d.callerIdentity)
 		switch {
 		case left == 0:
 		case c.Shadow:
@@ -96,13 +97,13 @@ func (d *decision) penalised() (refused bool) {
 }
 
 // lookAround describes the buckets of the limits that apply to a call which a penalty refuses, and
-// names when they let the call through if that is later. It takes no tokens, and says nothing of a
-// bucket whose state the store has not said lately.
+// uses the time when they let the call through if it is later. It takes no tokens, and leaves out
+// buckets whose state is not known.
 func (d *decision) lookAround(ctx context.Context, hits []hit) {
 	d.items = d.items[:0]
 	for i := range hits {
 		if h := &hits[i]; h.Verdict == match.Limited {
-			d.add(h)
+			d.addItem(h)
 		}
 	}
 	if len(d.items) == 0 {
@@ -111,8 +112,8 @@ func (d *decision) lookAround(ctx context.Context, hits []hit) {
 	for i := range d.items {
 		d.items[i].Waiting = 0
 	}
-	d.judge()
-	one := d.service.look(ctx, d.callerOf(d.refusing).by.Key, d.view.Version, d.items)
+	d.findRefusing()
+	one := d.service.lookAtBuckets(ctx, d.callerOf(d.refusing).by.Key, d.view.Version, d.items)
 	if one == nil || one.answers == nil {
 		return
 	}
@@ -120,24 +121,24 @@ func (d *decision) lookAround(ctx context.Context, hits []hit) {
 	for i := range hits {
 		if h := &hits[i]; h.item != none {
 			a := one.answers[h.item]
-			a.NotBefore, a.FullAfter = one.left(a.NotBefore, now), one.left(a.FullAfter, now)
+			a.NotBefore, a.FullAfter = one.leftOf(a.NotBefore, now), one.leftOf(a.FullAfter, now)
 			wait = max(wait, h.lookAt(&a))
 		}
 	}
-	d.judge()
+	d.findRefusing()
 	if h := d.refusing; h.reason == policy.ReasonPenalty {
 		h.retry = max(h.retry, wait)
 		h.reset = h.retry
 	}
 }
 
-// lookAt describes the bucket of a hit, and returns for how long it lacks what the hit costs. A hit
-// that no wait helps refuses.
+// lookAt describes the bucket of a hit, and returns the wait until it has enough tokens. A hit that
+// no wait helps refuses.
 func (h *hit) lookAt(a *wire.LeaseAnswer) quota.Span {
 	if a.State == wire.ItemUnknown || a.State == wire.ItemUnavailable {
 		return 0
 	}
-	h.describe(a.Level, a.FullAfter)
+	h.describeBucket(a.Level, a.FullAfter)
 	switch {
 	case a.State == wire.ItemSuspended:
 		h.refuse(policy.ReasonSuspended, policy.ByRequest, quota.Never)
@@ -150,8 +151,8 @@ func (h *hit) lookAt(a *wire.LeaseAnswer) quota.Span {
 	return 0
 }
 
-// hitFor is the hit that stands for a penalty. One of a policy that does not apply to the call, and
-// whose penalty holds under every policy, is added.
+// hitFor returns the hit that represents a penalty. If the policy of the penalty does not apply to
+// the call, and its penalties hold under every policy, it adds a hit.
 func (d *decision) hitFor(c *caller) *hit {
 	for i := range d.hits {
 		if h := &d.hits[i]; c.isFor(h) {
@@ -165,14 +166,14 @@ func (d *decision) hitFor(c *caller) *hit {
 	return &d.hits[len(d.hits)-1]
 }
 
-// offend counts that a policy has refused the caller, for a reason that is the caller's own use. A
-// penalty that begins by it is waited for, too.
-func (d *decision) offend() {
+// countOffences counts an offence for each policy that has refused the caller because of its own
+// use. If a penalty begins, the answer has its wait too.
+func (d *decision) countOffences() {
 	if d.refusing == nil || !answer.Kinds[d.refusing.reason].Counts {
 		return
 	}
 	if c := d.callerOf(d.refusing); c != nil {
-		left := d.service.config.Penalties.Refused(&c.by, d.identify())
+		left := d.service.config.Penalties.Refused(&c.by, d.callerIdentity())
 		if h := d.refusing; !c.Shadow {
 			h.retry, h.reset = max(h.retry, left), max(h.reset, left)
 		}

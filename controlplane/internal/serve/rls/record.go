@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// reportEvery is how often what became of calls is reported.
+	// reportEvery is the time between two reports of calls.
 	reportEvery = time.Second
-	// sampled is, on average, one in how many calls is sampled for the heaviest callers.
+	// sampled: on average one call in sampled is a sample for the heaviest callers.
 	sampled = 16
 )
 
-// recorder collects what a report says of the calls since the last one, as the filter does: how
-// many each policy refused, a sample of the refused callers, and the heaviest callers.
+// recorder collects the next report about calls, like the filter: the refusals of each policy, a
+// sample of the refused callers, and the heaviest callers.
 type recorder struct {
 	mu      sync.Mutex
 	message wire.Decisions
@@ -31,8 +31,8 @@ type recorder struct {
 
 func (r *recorder) begin() { r.message = wire.Decisions{Node: []byte(NodeName)} }
 
-// note counts the decided call, and watches what is decided beside it.
-func (d *decision) note() {
+// countCall counts the decided call, and starts the decisions in shadow.
+func (d *decision) countCall() {
 	s, outcome := d.service, Allowed
 	if d.refusing != nil {
 		outcome = Refused
@@ -45,14 +45,14 @@ func (d *decision) note() {
 		}
 	}
 	if d.refusing == nil || d.refusing.reason != policy.ReasonPenalty {
-		d.offend()
-		d.watch()
+		d.countOffences()
+		d.watchShadows()
 	}
-	d.record()
+	d.recordCall()
 }
 
-// identify returns who makes the call, as far as the policy set lets it be shown.
-func (d *decision) identify() *wire.Identity {
+// callerIdentity returns the parts of the caller's identity that the policy set shows.
+func (d *decision) callerIdentity() *wire.Identity {
 	if !d.identified {
 		d.matcher.Identify(&d.view.Index, &d.attributes, true, &d.identity)
 		d.identified = true
@@ -60,61 +60,61 @@ func (d *decision) identify() *wire.Identity {
 	return &d.identity
 }
 
-// record notes the call for the next report.
-func (d *decision) record() {
+// recordCall notes the call for the next report.
+func (d *decision) recordCall() {
 	sample := rand.Uint32()%sampled == 0
 	if d.service.config.Report == nil || !sample && d.refusing == nil {
 		return
 	}
-	id := d.identify()
-	r, now := &d.service.recorder, instant(d.service.config.Now())
+	id := d.callerIdentity()
+	r, now := &d.service.recorder, toInstant(d.service.config.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.under(d.view.Version)
+	r.useVersion(d.view.Version)
 	if d.refusing != nil {
-		r.refused(d.refusing, id, now)
+		r.countRefusal(d.refusing, id, now)
 	}
 	for i := range d.hits {
 		if h := &d.hits[i]; sample && (i == 0 || d.hits[i-1].Policy != h.Policy) {
-			r.caller(h, id)
+			r.countCaller(h, id)
 		}
 	}
 }
 
-// recordBanned notes a call that a ban refuses, as the filter notes a request: in place of a
-// policy, under the banned partition key or else its consumer if it names one.
+// recordBanned notes a call that a ban refuses, like the filter: without a policy, under the banned
+// partition key, else under the consumer if the call names its consumer.
 func (d *decision) recordBanned(found *match.Result) {
 	if d.service.config.Report == nil {
 		return
 	}
-	id := d.identify()
+	id := d.callerIdentity()
 	h := hit{Hit: match.Hit{Policy: wire.BanPolicy, Key: id.Consumer}, source: policy.ByRequest, retry: quota.Never,
 		reason: wire.BanReason + policy.Reason(found.Ban)}
 	if found.Ban == match.KeyBan {
 		h.Key = found.BannedKey
 	}
-	r, now := &d.service.recorder, instant(d.service.config.Now())
+	r, now := &d.service.recorder, toInstant(d.service.config.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.under(d.view.Version)
-	r.refused(&h, id, now)
+	r.useVersion(d.view.Version)
+	r.countRefusal(&h, id, now)
 }
 
-// under begins a message about a version anew if it was about another. The lock is held.
-func (r *recorder) under(version uint64) {
+// useVersion starts an empty message if the message is about another version. The lock is held.
+func (r *recorder) useVersion(version uint64) {
 	if r.message.Version != version {
 		r.message.Version = version
 		r.clear()
 	}
 }
 
-// clear empties the message, whose memory a report may still use.
+// clear starts an empty message in new memory: a report may still use the old memory.
 func (r *recorder) clear() {
 	r.message.Counts, r.message.Refusals, r.message.Callers = nil, nil, nil
 }
 
-// refused counts a refusal, and notes its caller if there is room. The lock is held.
-func (r *recorder) refused(h *hit, id *wire.Identity, now quota.Instant) {
+// countRefusal counts a refusal, and notes its caller if there is room. The lock is held.
+func (r *recorder) countRefusal(h *hit, id *wire.Identity, now quota.Instant) {
 	r.count(h)
 	for i := range r.message.Refusals {
 		if one := &r.message.Refusals[i]; one.Bucket == h.Key && one.Policy == h.Policy {
@@ -156,9 +156,9 @@ func (r *recorder) count(h *hit) {
 	}
 }
 
-// caller counts a sampled call. A new caller takes the place and the count of the least, so that
-// every caller of many calls has a place. The lock is held.
-func (r *recorder) caller(h *hit, id *wire.Identity) {
+// countCaller counts a sampled call. A new caller takes the place and the count of the caller with
+// the lowest count, so every caller with many calls has a place. The lock is held.
+func (r *recorder) countCaller(h *hit, id *wire.Identity) {
 	list, least := r.message.Callers, 0
 	for i := range list {
 		if list[i].Bucket == h.Key && list[i].Policy == h.Policy {
@@ -180,8 +180,8 @@ func (r *recorder) caller(h *hit, id *wire.Identity) {
 	r.message.Callers = append(list, one)
 }
 
-// take returns what there is to report, nil if nothing has happened.
-func (r *recorder) take(now quota.Instant) *wire.Decisions {
+// takeReport returns the message to report, nil if nothing has happened.
+func (r *recorder) takeReport(now quota.Instant) *wire.Decisions {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.message.Counts)+len(r.message.Callers) == 0 || r.message.Version == 0 {
@@ -195,10 +195,10 @@ func (r *recorder) take(now quota.Instant) *wire.Decisions {
 	return &m
 }
 
-// Run reports what becomes of calls until ctx ends.
+// Run sends reports about calls until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	every.Period(ctx, reportEvery, func(context.Context) {
-		if m := s.recorder.take(instant(s.config.Now())); m != nil && s.config.Report != nil {
+		if m := s.recorder.takeReport(toInstant(s.config.Now())); m != nil && s.config.Report != nil {
 			s.config.Report(m)
 		}
 	})

@@ -1,8 +1,8 @@
 // Package rls answers Envoy's own ratelimit filter, and everything else that speaks
-// envoy.service.ratelimit.v3, out of the policies and buckets that the Weir filter uses.
+// envoy.service.ratelimit.v3, with the policies and buckets that the Weir filter uses.
 //
-// A policy that names descriptors is held against each descriptor of a call, and any other against
-// the call as a whole, once. All limits must allow: a refused call is charged nowhere.
+// A policy that names descriptors is checked against each descriptor of a call. Any other policy is
+// checked once, against the call as a whole. All limits must allow: a refused call is not charged.
 package rls
 
 import (
@@ -29,8 +29,8 @@ import (
 const (
 	maxDescriptors = 64
 	maxEntries     = 64
-	// atStore is how many calls may ask the store at once. The others are decided by this replica's
-	// share: overload is no way around a limit.
+	// atStore is the largest number of calls that ask the store at once. Further calls are decided
+	// by this replica's share: overload is no way around a limit.
 	atStore = 1024
 )
 
@@ -39,24 +39,24 @@ type Leases interface {
 	Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error)
 }
 
-// Config is what a Service stands on. Fields must be set unless they say otherwise.
+// Config has the dependencies of a Service. Fields must be set unless they say otherwise.
 type Config struct {
 	Leases Leases
-	// View returns what calls are decided by, nil while nothing is known yet.
+	// View returns the rules that decide calls, nil while there are none yet.
 	View func() *calls.View
-	// Consumers returns what is known of the consumers, for one call; nil where there are none.
+	// Consumers returns the consumers' records, for one call; nil if there are none.
 	Consumers func(ctx context.Context) match.Consumers
-	// Penalties are those of callers; nil where there are none.
+	// Penalties are the penalties of callers; nil if there are none.
 	Penalties *penalties.Enforcer
-	// Report, if not nil, takes in what became of the calls, about once a second. Report must not
-	// keep the message.
+	// Report, if not nil, is called with the report about calls, about once a second. Report must
+	// not keep the message.
 	Report func(*wire.Decisions)
-	// Tried, if not nil, is called for each call that a policy in shadow, or a candidate limit,
-	// would have refused, and for each of which that is undetermined.
+	// Tried, if not nil, is called for each call that a policy in shadow or a candidate limit would
+	// have refused, and for each call that it could not decide.
 	Tried func(policy string, candidate, undetermined bool)
 	// Meter, if not nil, is called for each call and for each policy that had a part in it.
 	Meter Meter
-	// Metadata has allowed calls answered with dynamic metadata as others are, which costs.
+	// Metadata adds dynamic metadata to the answers of allowed calls too. It costs time.
 	Metadata bool
 	Now      func() time.Time
 }
@@ -68,16 +68,17 @@ type Service struct {
 	decisions sync.Pool
 	shares    shares
 	failing   failing
-	// nodes is how many nodes share the buckets, by the last answer of the store; 0 before it.
+	// nodes is the number of nodes that share the buckets, by the last answer of the store; 0
+	// before.
 	nodes    atomic.Int64
 	asking   access.Places
 	watching access.Places
-	// together is where calls gather that are to go to the store.
+	// together gathers the calls that wait to ask the store.
 	together gather.Line[*asked]
-	// looks are those of penalised calls.
+	// looks are the looks of penalised calls.
 	looks    looks
 	recorder recorder
-	// beside runs what no caller waits for.
+	// beside runs a function that no caller waits for.
 	beside func(func())
 }
 
@@ -95,27 +96,27 @@ func New(c Config) *Service {
 	return s
 }
 
-// Register has a server serve the service.
+// Register adds the service to a server.
 func (s *Service) Register(with grpc.ServiceRegistrar) { rlspb.RegisterRateLimitServiceServer(with, s) }
 
 // ShouldRateLimit implements rlspb.RateLimitServiceServer.
 func (s *Service) ShouldRateLimit(ctx context.Context, in *rlspb.RateLimitRequest) (*rlspb.RateLimitResponse, error) {
-	if err := check(in); err != nil {
+	if err := checkCall(in); err != nil {
 		return nil, err
 	}
 	view := s.config.View()
 	if view == nil { // As an Envoy does before its first snapshot.
 		s.config.Meter.Call(Unknown)
-		return plain(in, rlspb.RateLimitResponse_OK), nil
+		return plainAnswer(in, rlspb.RateLimitResponse_OK), nil
 	}
 	d := s.decisions.Get().(*decision)
 	defer s.decisions.Put(d)
-	d.begin(s, view, in)
+	d.reset(s, view, in)
 	return d.decide(ctx)
 }
 
-// check refuses a call that names no limit, as envoyproxy/ratelimit does, or too many.
-func check(in *rlspb.RateLimitRequest) error {
+// checkCall refuses a call without a limit, like envoyproxy/ratelimit, or with too many limits.
+func checkCall(in *rlspb.RateLimitRequest) error {
 	switch {
 	case in.Domain == "":
 		return status.Error(codes.InvalidArgument, "the call has no domain")
@@ -134,8 +135,8 @@ func check(in *rlspb.RateLimitRequest) error {
 	return nil
 }
 
-// plain is an answer that says nothing of limits.
-func plain(in *rlspb.RateLimitRequest, code rlspb.RateLimitResponse_Code) *rlspb.RateLimitResponse {
+// plainAnswer returns an answer without limits.
+func plainAnswer(in *rlspb.RateLimitRequest, code rlspb.RateLimitResponse_Code) *rlspb.RateLimitResponse {
 	out := &rlspb.RateLimitResponse{OverallCode: code}
 	statuses := make([]rlspb.RateLimitResponse_DescriptorStatus, len(in.Descriptors))
 	out.Statuses = make([]*rlspb.RateLimitResponse_DescriptorStatus, len(in.Descriptors))

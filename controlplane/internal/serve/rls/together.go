@@ -9,14 +9,13 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// gatherTime is the longest that a call waits for those that are with the store, unless the buckets
-// fill a request before.
+// gatherTime is the longest that a call waits for the calls that are asking the store, unless its
+// buckets fill a request earlier.
 const gatherTime = 2 * time.Millisecond
 
 var errAnswers = errors.New("the store has not answered for each bucket")
 
-// asked is what one call asks of its buckets, under a version of the policy set, and its answers,
-// or why there are none.
+// asked has the items of one call under a version of the policy set, and its answers or the error.
 type asked struct {
 	version uint64
 	items   []wire.LeaseItem
@@ -24,10 +23,10 @@ type asked struct {
 	err     error
 }
 
-// grant asks for the items of a call, all or none, together with those of other calls that come
-// while some are with the store: to resolve, to ask and to measure is then done once for all. The
-// items are copied, since a request may be under way when its caller has gone.
-func (s *Service) grant(
+// grantOne asks for the items of a call, all or none. Calls that arrive while others are asking the
+// store go together in one request, so that they are resolved, asked and measured once. The items
+// are copied, since the request may outlive its caller.
+func (s *Service) grantOne(
 	ctx context.Context, version uint64, items []wire.LeaseItem,
 ) ([]wire.LeaseAnswer, error) {
 	one := &asked{version: version, items: slices.Clone(items)}
@@ -41,8 +40,8 @@ func (s *Service) grant(
 	return one.answers, one.err
 }
 
-// ofConsumer reports whether a consumer has to be looked up for the limits. Where that fails it
-// concerns no other call, so the items go alone.
+// ofConsumer reports whether a consumer must be looked up for the limits. Such items go alone, so
+// that a failed look-up affects no other call.
 func (a *asked) ofConsumer() bool {
 	for i := range a.items {
 		if a.items[i].Position > 0 {
@@ -67,7 +66,7 @@ func (s *Service) grantTogether(ctx context.Context, all []*asked) error {
 }
 
 // grantAll asks for the items of calls under one version, and gives each call its answers. The
-// items of each are a group, or one alone.
+// items of each call are a group, or a single item.
 func (s *Service) grantAll(ctx context.Context, all []*asked) {
 	request := wire.LeaseRequest{Node: NodeName, Version: all[0].version, Items: all[0].items}
 	if len(all) > 1 {

@@ -14,25 +14,25 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// watchTime is how long the store may take for what no caller waits for.
+// watchTime is the longest time that the store may take for decisions in shadow.
 const watchTime = time.Second
 
-// run are limits of one policy in shadow, or of its candidate, that must all allow.
+// run has the limits of one policy in shadow, or of its candidate; all of them must allow.
 type run struct {
 	policy    uint32
 	candidate bool
 	// from and to are the places of its items.
 	from, to int
 	seen     Shadow
-	// caller is who offends the policy if it would have refused; nil if it has no penalties.
+	// caller gets an offence if the policy would have refused; nil if it has no penalties.
 	caller *penalties.Caller
 	who    wire.Identity
 }
 
-// watch has the policies in shadow and the candidates of a call decided beside it. Each is charged
-// if it would have allowed the call, and counted either way. No caller waits for it; what the store
-// has no room for is undetermined.
-func (d *decision) watch() {
+// watchShadows decides the policies in shadow and the candidates of a call. Each is charged if it
+// would have allowed the call, and counted in any case. No caller waits for it; a decision that the
+// store has no room for is undetermined.
+func (d *decision) watchShadows() {
 	if len(d.shadows) == 0 {
 		return
 	}
@@ -55,14 +55,14 @@ func (d *decision) watch() {
 		if h.Verdict != match.Limited || h.cost > h.limit.Params.Burst {
 			runs[last].seen = ShadowRefused
 		}
-		d.items = append(d.items, h.lease())
+		d.items = append(d.items, h.leaseItem())
 		runs[last].to = len(d.items)
 	}
 	d.service.watchRuns(d.view, runs, d.items)
 }
 
-// runOf begins the run of a hit. A penalty that would have refused the call comes before its
-// limits.
+// runOf returns a new run with the hit. A penalty that would have refused the call is checked
+// before its limits.
 func (d *decision) runOf(h *hit) run {
 	r := run{policy: h.Policy, candidate: h.Candidate, from: len(d.items), seen: ShadowAllowed}
 	c := d.callerOf(h)
@@ -71,7 +71,7 @@ func (d *decision) runOf(h *hit) run {
 	case c.Penalised:
 		r.seen = ShadowRefused
 	default:
-		r.caller, r.who = &penalties.Caller{}, d.identify().Clone()
+		r.caller, r.who = &penalties.Caller{}, d.callerIdentity().Clone()
 		*r.caller = c.by
 	}
 	return r
@@ -98,7 +98,7 @@ func (s *Service) watchRuns(view *calls.View, runs []run, items []wire.LeaseItem
 		}
 	}
 	if !s.watching.Take() {
-		s.count(view, runs, nil)
+		s.countRuns(view, runs, nil)
 		return
 	}
 	s.beside(func() {
@@ -112,17 +112,17 @@ func (s *Service) watchRuns(view *calls.View, runs []run, items []wire.LeaseItem
 				answers = reply.Items
 			}
 		}
-		s.count(view, runs, answers)
+		s.countRuns(view, runs, answers)
 	})
 }
 
-// count counts what became of runs; without answers those that were asked about are undetermined.
-func (s *Service) count(view *calls.View, runs []run, answers []wire.LeaseAnswer) {
+// countRuns counts the results of runs; without answers the asked runs are undetermined.
+func (s *Service) countRuns(view *calls.View, runs []run, answers []wire.LeaseAnswer) {
 	for i := range runs {
 		r := &runs[i]
 		if r.seen == ShadowAllowed {
 			var offends bool
-			if r.seen, offends = r.outcome(answers); offends && r.caller != nil {
+			if r.seen, offends = r.readOutcome(answers); offends && r.caller != nil {
 				s.config.Penalties.Refused(r.caller, &r.who)
 			}
 		}
@@ -134,8 +134,8 @@ func (s *Service) count(view *calls.View, runs []run, answers []wire.LeaseAnswer
 	}
 }
 
-// outcome reads the answers to a run, and whether its caller offends the policy by them.
-func (r *run) outcome(answers []wire.LeaseAnswer) (seen Shadow, offends bool) {
+// readOutcome reads the answers to a run, and reports whether its caller gets an offence.
+func (r *run) readOutcome(answers []wire.LeaseAnswer) (seen Shadow, offends bool) {
 	if len(answers) < r.to {
 		return ShadowUndetermined, false
 	}
