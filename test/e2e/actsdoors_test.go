@@ -43,7 +43,7 @@ func TestEachActOnRequestsInFlight(t *testing.T) {
 		}
 	}
 	w.each(func(c *caller) error { return c.awaits(w.within(actPatience), false) })
-	never := func(*caller) string { return "what is in flight ends by itself" }
+	never := func(*caller) string { return "requests in flight end by themselves" }
 	w.take(step{one: keyAct("grant", "--tokens 2 --reason outage"), refuses: never})
 	w.take(step{one: keyAct("reset", "--reason fixed"), refuses: never})
 	for _, s := range w.acts(policies) {

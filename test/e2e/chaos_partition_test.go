@@ -54,7 +54,7 @@ func (w *world) tellsOfStore(ctx context.Context, c *stack.ControlPlane) error {
 		strings.Contains(string(a.Body), `weir_store_breaker_state{server="store"} 0`) {
 		return fmt.Errorf("the metrics say nothing of it: %w", err)
 	}
-	if !strings.Contains(c.Stderr.String(), "a part of the store does not answer and is left alone") {
+	if !strings.Contains(c.Stderr.String(), "a part of the store does not answer; calls skip it for a time") {
 		return errors.New("the log says nothing of it")
 	}
 	return nil

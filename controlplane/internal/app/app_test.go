@@ -414,7 +414,7 @@ func TestRedisLosesEverything(t *testing.T) {
 	})
 	server.Kill()
 	p.until("/readyz/store", 503)
-	p.until("/readyz", 200, "the store cannot be followed, Envoys get what this replica last read: ")
+	p.until("/readyz", 200, "cannot read changes from the store, Envoys get the last state that this replica read: ")
 	expect(t, p.poll(0), version, 5*time.Second)
 	p.until("/v1/nodes", 200, `"complete":false`, `"nodes":[{"id":"n"`)
 	request := wire.AppendLeaseRequest(nil,

@@ -25,8 +25,8 @@ func (n *neighbour) Warning() string {
 	if !n.there.Load() {
 		return ""
 	}
-	return "another deployment uses this Redis with the same keys, since its control planes accept none of " +
-		"the tokens that this one does: give one of them a prefix in its Redis URL"
+	return "another deployment uses this Redis with the same keys: it accepts none of the tokens of this " +
+		"control plane; give one deployment a prefix in its Redis URL"
 }
 
 // meet looks whose store it is, as a deployment is known by the tokens that it accepts: all of its

@@ -220,7 +220,7 @@ func TestStrangersLockNoCallerOut(t *testing.T) {
 		t.Errorf("the node's long poll ends with %d", a.status)
 	}
 	p.until("/metrics", http.StatusOK, `weir_connections{listener="all",token="none"} 1`)
-	if got := strings.Count(log.String(), "as many connections as there may be"); got != 1 {
+	if got := strings.Count(log.String(), "the maximum of connections is reached"); got != 1 {
 		t.Errorf("the log says it %d times:\n%s", got, log.String())
 	}
 	if a, err := p.try("GET", "/v1/nodes", nil, "Authorization", "Bearer wrong"); err != nil ||

@@ -90,8 +90,8 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 		return err
 	}
 	bounded := access.NewListener(socket, s.Limits.Connections, time.Now, func(address string) {
-		a.log.Warn("there are as many connections as there may be: "+
-			"for each new one the oldest without a valid token is closed, or it waits",
+		a.log.Warn("the maximum of connections is reached: "+
+			"each new connection closes the oldest connection without a valid token, or waits",
 			"for", name, "bound", s.Limits.Connections, "most_from", address)
 	})
 	server := &http.Server{
@@ -200,7 +200,7 @@ func (a *App) Run(ctx, atOnce context.Context) error {
 	}
 	for _, look := range a.looks {
 		if err := look(); err != nil {
-			a.log.Warn("calls are decided once the store has been read", "error", err.Error())
+			a.log.Warn("cannot decide calls yet: the store has not been read", "error", err.Error())
 		}
 	}
 	for _, run := range a.followers {
@@ -247,14 +247,14 @@ func (a *App) drain(atOnce context.Context, failed <-chan error) error {
 	if a.drainTime == 0 {
 		return nil
 	}
-	a.log.Info("draining: /readyz says no, and all else is served until callers have left",
+	a.log.Info("draining: /readyz answers no, all other requests are served until callers have left",
 		"for", a.drainTime.String())
 	over := time.NewTimer(a.drainTime)
 	defer over.Stop()
 	select {
 	case <-over.C:
 	case <-atOnce.Done():
-		a.log.Info("the rest of the drain is left out")
+		a.log.Info("the drain ends early")
 	case err := <-failed:
 		return err
 	}
@@ -292,7 +292,7 @@ func (a *App) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), sendingTime)
 		defer cancel()
 		if e := a.tracing.Stop(ctx); e != nil { // The collector is away; nothing of the control plane's is lost.
-			a.log.Warn("the last spans were lost", "error", e.Error())
+			a.log.Warn("cannot send the last spans", "error", e.Error())
 		}
 		a.closeErr = errors.Join(err, a.store.Close())
 	})

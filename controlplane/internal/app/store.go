@@ -59,9 +59,9 @@ func announce(log *slog.Logger, c breaker.Change) {
 	facts := []any{"server", c.Name, "from", c.From.String(), "to", c.To.String()}
 	switch {
 	case c.From == breaker.Closed:
-		log.Warn("a part of the store does not answer and is left alone", append(facts, "error", c.Cause)...)
+		log.Warn("a part of the store does not answer; calls skip it for a time", append(facts, "error", c.Cause)...)
 	case c.To == breaker.Closed:
-		log.Info("a part of the store answers again, or is no more", append(facts, "after", c.After.String())...)
+		log.Info("a part of the store answers again, or is gone", append(facts, "after", c.After.String())...)
 	default:
 		log.Debug("a part of the store is tried", append(facts, "after", c.After.String(), "error", c.Cause)...)
 	}

@@ -54,7 +54,7 @@ func TestTheStoresOwnWords(t *testing.T) {
 		hangsUp     bool
 	}{
 		{"DENIED Redis is running in protected mode because no password is set.", "protected mode", true},
-		{"ERR max number of clients reached", "as many clients as it may have", true},
+		{"ERR max number of clients reached", "maximum of clients", true},
 		{"NOPERM this user has no permissions to run the 'eval' command", "does not permit its user a command", false},
 		{"WRONGPASS invalid username-password pair or user is disabled.", "refuses the user or the password", false},
 		{"NOAUTH Authentication required.", "asks for a password", false},

@@ -21,17 +21,17 @@ type applyCommand struct {
 	Yes   bool   `short:"y" help:"Also if more than half of the policies would be removed."`
 	forSome
 	ifVersion
-	DryRun bool   `help:"Check and show what would change; change nothing."`
+	DryRun bool   `help:"Check and show the changes; change nothing."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
-// ifVersion is the flag that keeps a change from taking back another one unseen.
+// ifVersion is the flag that keeps a change from overwriting a change of another operator.
 type ifVersion struct {
-	IfVersion *uint64 `help:"Only if the policy set is still this version, from which the change was made: weir get policyset says which it is." placeholder:"N"`
+	IfVersion *uint64 `help:"Only if the policy set is still this version, which the change starts from; weir get policyset prints the version." placeholder:"N"`
 }
 
-// holds is an error if the policy set is another version than the one that is named or, if none is,
-// that the change was shown of.
+// holds returns an error if the policy set is not the version in the flag or, without the flag, the
+// version that the change was shown for.
 func (f ifVersion) holds(current answer, c change, dryRun bool) error {
 	if f.IfVersion == nil && dryRun {
 		return nil
@@ -44,8 +44,8 @@ func (f ifVersion) holds(current answer, c change, dryRun bool) error {
 	if now == wanted {
 		return nil
 	}
-	return fmt.Errorf("the policy set is version %s by now, and not %s: weir diff %[2]s %[1]s shows what has "+
-		"changed since; make the change from that, with --if-version %[1]s", now, wanted)
+	return fmt.Errorf("the policy set is version %s by now, and not %s: weir diff %[2]s %[1]s shows the "+
+		"changes since; base your change on version %[1]s and give --if-version %[1]s", now, wanted)
 }
 
 // Run puts the file in place of the version that is current now.
@@ -85,14 +85,14 @@ func (c *applyCommand) Run(env *environment) error {
 		return err
 	}
 	if c.DryRun {
-		fmt.Fprintf(env.Err, "weir: this is what it would change of version %s; with --if-version %[1]s it is "+
-			"applied to no other\n", t.version())
+		fmt.Fprintf(env.Err, "weir: these are the changes against version %s; with --if-version %[1]s it is "+
+			"applied only to this version\n", t.version())
 	}
 	return printPut(env, put)
 }
 
-// guard is an error if more than half of the policies would be removed. Shows is the command that
-// shows which.
+// guard returns an error if more than half of the policies would be removed. Shows is the command
+// that lists the removed policies.
 func guard(gone, all int, shows string) error {
 	if 2*gone <= all || gone <= 1 {
 		return nil
@@ -101,7 +101,7 @@ func guard(gone, all int, shows string) error {
 		gone, plural(all, "policy", "policies"), shows)
 }
 
-// trial is a file and the policy set that it is to replace.
+// trial is a file and the policy set that it replaces.
 type trial struct {
 	client *client
 	file   string
@@ -111,7 +111,8 @@ type trial struct {
 	current answer
 }
 
-// tryFile reads the file, refuses it if it is no document, and gets what it is to replace.
+// tryFile reads the file, refuses it if it is not a document, and gets the policy set that it
+// replaces.
 func tryFile(env *environment, flags serverFlags, file string) (t trial, err error) {
 	t.file = file
 	doc, err := readSet(env, file)
@@ -131,8 +132,8 @@ func tryFile(env *environment, flags serverFlags, file string) (t trial, err err
 	return t, err
 }
 
-// showProblems shows what is wrong with a policy set, with its places, and returns errReported;
-// another error as it is.
+// showProblems prints the problems of a policy set with their places, and returns errReported. It
+// returns any other error unchanged.
 func showProblems(env *environment, name string, err error) error {
 	problems, ok := policydoc.ProblemsOf(err)
 	if !ok {
@@ -144,7 +145,8 @@ func showProblems(env *environment, name string, err error) error {
 	return errReported
 }
 
-// removed is how many policies of the current set the file does not have, and how many there are.
+// removed returns the number of policies that the current set has and the file does not, and the
+// number of all policies of the current set.
 func (t trial) removed() (gone, all int) {
 	after := map[string]bool{}
 	for _, name := range policyNames(t.doc, t.format) {
@@ -159,7 +161,7 @@ func (t trial) removed() (gone, all int) {
 	return gone, len(before)
 }
 
-// policyNames are those in a document, as far as it can be read.
+// policyNames returns the names of the policies in a document, as far as it can be read.
 func policyNames(doc []byte, format policydoc.Format) (names []string) {
 	root, err := policydoc.Parse(doc, format)
 	if err != nil {
@@ -173,7 +175,7 @@ func policyNames(doc []byte, format policydoc.Format) (names []string) {
 	return names
 }
 
-// member is what a map has under a key, and nothing for what is no map.
+// member returns the value of a key in a map, and nothing if the node is not a map.
 func member(node policy.Node, key string) policy.Node {
 	if at := slices.Index(node.Keys, key); at >= 0 && node.Kind == policy.Map {
 		return node.Items[at]
@@ -181,7 +183,7 @@ func member(node policy.Node, key string) policy.Node {
 	return policy.Node{}
 }
 
-// change is that of the file.
+// change returns the change that the file makes.
 func (t trial) change() change {
 	return changeAt(t.client.base.String(), "weir diff "+t.file, "apply", string(t.doc))
 }
@@ -190,14 +192,14 @@ func (t trial) same() bool { return bytes.Equal(t.current.body, t.doc) }
 
 func (t trial) version() string { return versionOf(t.current) }
 
-// versionOf is the version that an ETag names, whatever the form of the document.
+// versionOf returns the version in an ETag, for each form of the document.
 func versionOf(a answer) string {
 	version, _, _ := strings.Cut(strings.Trim(a.header.Get("ETag"), `"`), "-")
 	return version
 }
 
-// put asks the control plane to take the file for a share of the nodes, all of them if none is
-// named, or only what would change.
+// put sends the file to the control plane, for a share of the nodes or for all nodes. With dryRun
+// it only asks for the changes.
 func (t trial) put(env *environment, share forSome, dryRun bool) (put api.PutAnswer, body []byte, err error) {
 	header := map[string]string{"If-Match": t.current.header.Get("ETag"), "Content-Type": string(t.format)}
 	got, err := t.client.do(http.MethodPut, "/v1/policyset"+share.query(dryRun), header, t.doc)
@@ -214,7 +216,7 @@ func dryRunQuery(dryRun bool) string {
 	return ""
 }
 
-// explain prints what is wrong with the document, as check does.
+// explain prints the problems of the document like check.
 func (t trial) explain(env *environment, err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -259,8 +261,8 @@ func printPut(env *environment, put api.PutAnswer) error {
 // mostRemoved is how many removed policies a command lists that changes something.
 const mostRemoved = 20
 
-// writeWords lists what changes, a line for each policy and setting, but at most so many that are
-// removed.
+// writeWords lists the changes, a line for each policy and setting, but at most mostRemoved removed
+// policies.
 func writeWords(out *strings.Builder, diff policies.Diff, removed int) {
 	left := 0
 	for _, line := range diff.Words {

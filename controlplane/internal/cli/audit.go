@@ -20,10 +20,10 @@ var resources = []string{"policyset", "policies", "rollout", "consumers", "keys"
 
 type auditCommand struct {
 	getFlags
-	Since    string `help:"Only what was changed since then: 2h, 7d, or a time like 2030-01-01T00:00:00Z." placeholder:"TIME"`
-	By       string `help:"Only what was changed with the token of this name." placeholder:"NAME"`
-	Resource string `help:"Only changes of this, like policyset, policies/NAME, consumers/KEY, and of all below: policies is all policies." placeholder:"RESOURCE"`
-	Full     bool   `help:"Print below each change what was there before and after, and the request."`
+	Since    string `help:"Only changes since this time: 2h, 7d, or a time like 2030-01-01T00:00:00Z." placeholder:"TIME"`
+	By       string `help:"Only changes with the token of this name." placeholder:"NAME"`
+	Resource string `help:"Only changes of this resource and all resources below it, like policyset, policies/NAME or consumers/KEY; policies is all policies." placeholder:"RESOURCE"`
+	Full     bool   `help:"Print below each change the state before and after, and the request."`
 }
 
 // Run prints who changed what, newest first.

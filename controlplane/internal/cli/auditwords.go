@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
 )
 
-// sentence says what a change was. What this version of weir does not know is shown as it is.
+// sentence describes a change. A kind that this version of weir does not know is shown unchanged.
 func sentence(e *gen.AuditEntry) string {
 	kind, _, _ := strings.Cut(e.Action, ".")
 	say, known := sentences[kind]
@@ -30,20 +30,20 @@ func sentence(e *gen.AuditEntry) string {
 	return printable(text)
 }
 
-// sentences are by what was changed. Each is empty for values that it cannot read.
+// sentences has a function for each kind of resource. It returns "" for values that it cannot read.
 var sentences = map[string]func(e *gen.AuditEntry) string{
 	"policyset": versionSentence, "policy": versionSentence, "version": versionSentence,
 	"rollout": rolloutSentence, "enforcement": orderSentence, "key": keySentence,
 	"consumer": consumerSentence, "consumers": batchSentence, "penalties": penaltySentence,
 }
 
-// into reads a value of an entry; it returns false for one that was too large to be kept.
+// into reads a value of an entry. It returns false for a value that was too large to be stored.
 func into(value, target any) bool {
 	text, err := json.Marshal(value)
 	return err == nil && json.Unmarshal(text, target) == nil
 }
 
-// versionSentence is like: version 3: api: limit 10 per 1m → 20 per 1m.
+// versionSentence returns text like: version 3: api: limit 10 per 1m → 20 per 1m.
 func versionSentence(e *gen.AuditEntry) string {
 	var after struct {
 		Version        uint64
@@ -108,13 +108,13 @@ func orderSentence(e *gen.AuditEntry) string {
 	return strings.Join(said, "; ")
 }
 
-// same reports whether two orders say the same.
+// same reports whether two orders are equal.
 func same(a, b enforcement.Order) bool {
 	return a.State == b.State && a.Percent == b.Percent && a.Scope() == b.Scope() && a.Reason == b.Reason &&
 		markText("", a.Expires) == markText("", b.Expires)
 }
 
-// penaltySentence is like: penalties/login: pardoned 3, or: penalties begun: login 12.
+// penaltySentence returns text like: penalties/login: pardoned 3, or: penalties begun: login 12.
 func penaltySentence(e *gen.AuditEntry) string {
 	var after map[string]int
 	if !into(e.After, &after) || len(after) == 0 {
@@ -130,7 +130,7 @@ func penaltySentence(e *gen.AuditEntry) string {
 	return "penalties begun: " + strings.Join(said, ", ")
 }
 
-// keySentence is like: key 0d1e… of login: banned until …: tries passwords.
+// keySentence returns text like: key 0d1e… of login: banned until …: tries passwords.
 func keySentence(e *gen.AuditEntry) string {
 	parts := strings.Split(e.Resource, "/")
 	if len(parts) != 3 {
@@ -158,7 +158,7 @@ func keySentence(e *gen.AuditEntry) string {
 	return ""
 }
 
-// consumerSentence names what has changed of a consumer.
+// consumerSentence describes the changes of a consumer.
 func consumerSentence(e *gen.AuditEntry) string {
 	var before, after consumers.Record
 	if !into(e.Before, &before) || !into(e.After, &after) {
@@ -191,7 +191,7 @@ func batchSentence(e *gen.AuditEntry) string {
 	return plural(max(written.Consumers, 1), "consumer", "consumers") + " " + done
 }
 
-// marked adds how a ban or a bypass has changed.
+// marked adds the change of a ban or a bypass.
 func marked(said []string, what string, before, after *consumers.Mark) []string {
 	switch {
 	case after == nil && before != nil:
@@ -237,7 +237,7 @@ func limitsText(o consumers.Override) string {
 	return ownLimits(text)
 }
 
-// optional is nil for no time.
+// optional returns a pointer to the time; nil for the zero time.
 func optional(at time.Time) *time.Time {
 	if at.IsZero() {
 		return nil

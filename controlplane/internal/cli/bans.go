@@ -46,7 +46,7 @@ func (c *getBans) Run(env *environment) error {
 	}
 	warnUnsaved(env, keys.Durable)
 	if len(keys.Bans)+len(people) == 0 {
-		_, err = fmt.Fprintln(env.Out, "no key and no consumer is banned; weir get policyset has what banned lists")
+		_, err = fmt.Fprintln(env.Out, "no key and no consumer is banned; weir get policyset shows banned addresses")
 		return err
 	}
 	return table(env.Out, "OF\tKEY\tUNTIL\tCHANGED\tBY\tREASON", func(w io.Writer) {
@@ -67,7 +67,7 @@ func (c *getBans) Run(env *environment) error {
 	})
 }
 
-// banOf says whose ban it is, and whether it refuses nothing meanwhile.
+// banOf returns in words the kind of the ban, and whether an order lifts it now.
 func banOf(whose string, lifted bool) string {
 	if lifted {
 		return whose + " (refuses nothing)"
@@ -85,9 +85,9 @@ func warnUnsaved(env *environment, durable bool) {
 type unbanKey struct {
 	getFlags
 	Policy    string   `arg:"" optional:"" help:"The policy."`
-	Partition []string `arg:"" optional:"" sep:"none" help:"What requests of the key have for each part of the policy's partition, as in keys ban."`
-	Source    string   `help:"Where requests say who they are, if the policy set names several places." placeholder:"header:NAME"`
-	Key       string   `help:"In place of the policy and its parts: the hash of the key or the consumer, as get bans lists it. Also where no policy set in force has the policy." placeholder:"HASH"`
+	Partition []string `arg:"" optional:"" sep:"none" help:"A value for each part of the policy's partition, as in keys ban."`
+	Source    string   `help:"The place where requests name their consumer, if the policy set has several places." placeholder:"header:NAME"`
+	Key       string   `help:"In place of the policy and its parts: the hash of the key or the consumer, as get bans lists it. Also works if no policy set in force has the policy." placeholder:"HASH"`
 }
 
 // ofKey reports whether it is a ban by the policy's key.

@@ -21,13 +21,13 @@ import (
 
 type checkCommand struct {
 	Files  []string `arg:"" name:"file" help:"Policy files, YAML or JSON, or folders of such whose files make one set; - is the standard input."`
-	Nodes  int64    `default:"10" help:"How many Envoys share the limits: optimistic policies may pass theirs by an amount that depends on it."`
+	Nodes  int64    `default:"10" help:"The number of Envoys that share the limits: optimistic policies may exceed their limits by an amount that depends on it."`
 	Doors  int64    `default:"0" help:"How many replicas of the control plane answer Envoy's own filters (--rls-listen, --rlqs-listen): each counts as one more Envoy."`
 	Output string   `short:"o" enum:"text,json" default:"text" help:"text or json."`
 
-	QuotaFilters bool `help:"Also say which limits Envoy's quota filters (--rlqs-listen) cannot let through in full. Of policies for calls it is said anyway."`
+	QuotaFilters bool `help:"Also name the limits that Envoy's quota filters (--rlqs-listen) cannot let through in full. For policies for calls this is always printed."`
 
-	RegionWeights map[string]int64 `help:"Regions that share the limits, as for weir serve: says which costs are too high for one of them." placeholder:"NAME=N;NAME=N"`
+	RegionWeights map[string]int64 `help:"Regions that share the limits, as for weir serve: names the costs that are too high for a region." placeholder:"NAME=N;NAME=N"`
 }
 
 // checked is what is known about one file.

@@ -33,25 +33,25 @@ type commands struct {
 	Check       checkCommand       `cmd:"" help:"Check policy files without a server, and print what each policy promises."`
 	Apply       applyCommand       `cmd:"" help:"Make a file the policy set of a control plane."`
 	Patch       patchCommand       `cmd:"" help:"Change some fields of one policy."`
-	Diff        diffCommand        `cmd:"" help:"Print what a file would change, or what has changed between two versions."`
-	Rollback    rollbackCommand    `cmd:"" help:"Make an older version of the policy set the next one."`
+	Diff        diffCommand        `cmd:"" help:"Print the changes that a file would make, or the changes between two versions."`
+	Rollback    rollbackCommand    `cmd:"" help:"Go back: make a new version with the document of an older version."`
 	Rollout     rolloutCommand     `cmd:"" help:"Watch, promote or take back a version that a share of the nodes has."`
-	Get         getCommand         `cmd:"" help:"Print what a control plane holds."`
+	Get         getCommand         `cmd:"" help:"Print data of a control plane: policies, versions, nodes, bans and more."`
 	Nodes       getNodes           `cmd:"" aliases:"node" help:"Print the Envoys, and which version and orders each has: the same as get nodes."`
-	Consumers   consumersCommand   `cmd:"" aliases:"consumer" help:"Say what single consumers have: a tier, limits of their own, a ban, a bypass."`
-	Keys        keysCommand        `cmd:"" aliases:"key" help:"Look at the buckets of single partition keys, reset, grant and ban."`
+	Consumers   consumersCommand   `cmd:"" aliases:"consumer" help:"Read and change single consumers: tier, own limits, ban, bypass."`
+	Keys        keysCommand        `cmd:"" aliases:"key" help:"Read, reset and refill the buckets of single partition keys, and ban keys."`
 	Enforcement enforcementCommand `cmd:"" help:"The kill switch: switch enforcement off, into shadow or on, at once."`
 	Token       tokenCommand       `cmd:"" aliases:"tokens" help:"Make tokens for the control plane."`
 	Simulate    simulateCommand    `cmd:"" help:"Replay an access log against policies: who would have been limited, when, how often, by which policy."`
 	Import      importCommand      `cmd:"" help:"Make a policy set of another limiter's configuration, with a verdict for each of its items."`
 	Why         whyCommand         `cmd:"" help:"Print why a consumer was limited."`
-	Explain     explainCommand     `cmd:"" help:"Print which policies a request meets and why not others, whose request it is, what is left, and what it would be answered."`
-	Penalties   penaltiesCommand   `cmd:"" aliases:"penalty" help:"Who was refused too often, and pardons."`
+	Explain     explainCommand     `cmd:"" help:"Print the answer that a request would get: the policies that it meets and misses, its caller, and the tokens that are left."`
+	Penalties   penaltiesCommand   `cmd:"" aliases:"penalty" help:"List the callers under a penalty, and pardon them."`
 	Top         topCommand         `cmd:"" help:"Print the heaviest callers, during a rollout of both versions together."`
-	Suggest     suggestCommand     `cmd:"" help:"Suggest a quota for a policy from what its callers use."`
-	Series      seriesCommand      `cmd:"" help:"Print what was decided over time, during a rollout by both versions together."`
-	Audit       auditCommand       `cmd:"" help:"Print who changed what, newest first."`
-	Usage       usageCommand       `cmd:"" help:"Print what is left of your own limits, by your key."`
+	Suggest     suggestCommand     `cmd:"" help:"Suggest a quota for a policy from the use of its callers."`
+	Series      seriesCommand      `cmd:"" help:"Print decisions over time, during a rollout of both versions together."`
+	Audit       auditCommand       `cmd:"" help:"Print the log of changes and their authors, newest first."`
+	Usage       usageCommand       `cmd:"" help:"Print the remaining quota of your own key."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 
 	Completion completionCommand `cmd:"" help:"Print the script that completes commands and flags in a shell."`

@@ -25,11 +25,11 @@ const (
 	maxAnswer      = 16 << 20
 )
 
-// serverFlags say which control plane to talk to and as whom.
+// serverFlags name a control plane and the token for it.
 type serverFlags struct {
 	Server    string `help:"The control plane." default:"http://127.0.0.1:8080" env:"WEIR_SERVER" placeholder:"URL"`
 	CAFile    string `help:"Authorities in PEM that may have issued the control plane's certificate, instead of the system's." env:"WEIR_CA_FILE" name:"ca-file" placeholder:"FILE"`
-	TokenFile string `help:"File with the token. Without it the token is WEIR_TOKEN, else the file weir/token in the user's configuration directory, else what WEIR_ADMIN_TOKEN_FILE or WEIR_ADMIN_TOKEN hold." env:"WEIR_TOKEN_FILE" placeholder:"FILE"`
+	TokenFile string `help:"File with the token. Without it the token is WEIR_TOKEN, else the file weir/token in the user's configuration directory, else the admin token (WEIR_ADMIN_TOKEN_FILE or WEIR_ADMIN_TOKEN)." env:"WEIR_TOKEN_FILE" placeholder:"FILE"`
 
 	warn io.Writer
 }
@@ -45,15 +45,16 @@ func (f *serverFlags) AfterApply(streams Streams) error {
 type client struct {
 	base  *url.URL
 	token string
-	// source says where the token is from, for messages.
+	// source is the place that the token was read from, for messages.
 	source string
 	http   http.Client
-	// warn is where warnings about good answers go; warned are those that were printed, by header.
+	// warn is the stream for warnings about good answers; warned has the printed warnings, by
+	// header.
 	warn   io.Writer
 	warned map[string]bool
 }
 
-// client is one with the caller's token.
+// client returns a client with the caller's token.
 func (f serverFlags) client() (*client, error) {
 	c, err := f.anonymous()
 	if err != nil {
@@ -63,7 +64,7 @@ func (f serverFlags) client() (*client, error) {
 	return c, err
 }
 
-// anonymous is a client without a token, for operations that are open to every caller.
+// anonymous returns a client without a token, for operations that are open to every caller.
 func (f serverFlags) anonymous() (*client, error) {
 	base, err := url.Parse(f.Server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
@@ -82,7 +83,7 @@ func (f serverFlags) anonymous() (*client, error) {
 	return c, nil
 }
 
-// trusting is a transport that believes the authorities in a file.
+// trusting returns a transport that trusts the authorities in a file.
 func trusting(path string) (http.RoundTripper, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -126,7 +127,7 @@ func tokenFile(path string) (token, source string, err error) {
 	return string(bytes.TrimSpace(b)), path, err
 }
 
-// answer is what the control plane said to a request, like GET /v1/top.
+// answer is the control plane's answer to a request, like GET /v1/top.
 type answer struct {
 	request string
 	header  http.Header
@@ -199,9 +200,9 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 	return answer{}, c.refused(response, got)
 }
 
-// warnOnce prints what a good answer warns of, each warning once: that it is what the control plane
-// holds while its store is away, that its clock is wrong, that an order takes limits out of force.
-// What answers may be any server, so nothing but printable text reaches the terminal.
+// warnOnce prints the warnings of a good answer, each once: the answer is a copy in memory while
+// the store is away, the control plane's clock is wrong, or an order takes limits out of force. Any
+// server may answer, so only printable text reaches the terminal.
 func (c *client) warnOnce(header http.Header) {
 	for _, warning := range []struct{ header, format string }{
 		{api.HeldHeader, "weir: %s\n"}, {api.ClockHeader, "weir: %s\n"},
@@ -221,22 +222,23 @@ func (c *client) unreachable(err error) error {
 		err = wrapped.Err
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("nothing listens at %s: is the control plane running? weir serve starts one; --server "+
-			"(WEIR_SERVER) says where it is", c.base)
+		return fmt.Errorf("nothing listens at %s: is the control plane running? weir serve starts it; --server "+
+			"(WEIR_SERVER) is its address", c.base)
 	}
 	return fmt.Errorf("the control plane at %s cannot be reached: %w", c.base, err)
 }
 
-// noWeir is the error for an answer that is not a control plane's, with err if that is not nil.
+// noWeir returns the error for an answer of a server that is not a control plane, with err if err
+// is not nil.
 func (c *client) noWeir(err error) error {
-	text := fmt.Sprintf("what answers at %s is no control plane of Weir", c.base)
+	text := fmt.Sprintf("the server at %s is not a control plane of Weir", c.base)
 	if err != nil {
 		text += fmt.Sprintf(" (%v)", err)
 	}
 	return errors.New(text + ": is --server (WEIR_SERVER) right?")
 }
 
-// refused makes an error of an answer that is not a good one.
+// refused returns the error for a refusing answer.
 func (c *client) refused(response *http.Response, body []byte) error {
 	r := &refusal{}
 	media, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")

@@ -66,7 +66,7 @@ func (c *banConsumer) Run(env *environment) error {
 // bannedText says that something is banned, and whether that refuses nothing meanwhile.
 func bannedText(lifted bool) string {
 	if lifted {
-		return "banned, which an order lifts meanwhile,"
+		return "banned, but an order lifts the ban now,"
 	}
 	return "banned"
 }

@@ -11,8 +11,8 @@ import (
 
 type listConsumers struct {
 	getFlags
-	Banned bool   `help:"Only those who are banned."`
-	Tier   string `help:"Only those with this tier." placeholder:"TIER"`
+	Banned bool   `help:"Only banned consumers."`
+	Tier   string `help:"Only consumers with this tier." placeholder:"TIER"`
 }
 
 // Run prints all that are wanted, page by page, however many there are.

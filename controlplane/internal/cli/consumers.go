@@ -15,32 +15,32 @@ import (
 )
 
 type consumersCommand struct {
-	Get      getConsumer      `cmd:"" help:"Print what is known of a consumer."`
+	Get      getConsumer      `cmd:"" help:"Print the record of a consumer."`
 	List     listConsumers    `cmd:"" help:"List the consumers of whom something is known, each by its hash."`
-	Set      setConsumer      `cmd:"" help:"Assign a tier to a consumer. Nodes apply it within a second, like all that follows."`
+	Set      setConsumer      `cmd:"" help:"Assign a tier to a consumer. Nodes apply it within a second, like all changes of consumers."`
 	Ban      banConsumer      `cmd:"" help:"Refuse all requests of a consumer."`
 	Unban    unbanConsumer    `cmd:"" help:"Take back a ban."`
-	Bypass   bypassConsumer   `cmd:"" help:"Never limit a consumer, or with --off again."`
-	Override overrideConsumer `cmd:"" help:"Give a consumer a limit of its own under a policy, or with none take it back."`
-	Put      putConsumer      `cmd:"" help:"Replace all that is known of a consumer by a JSON file."`
-	Import   importConsumers  `cmd:"" help:"Put many consumers from a CSV file. To run it again changes nothing."`
-	Delete   deleteConsumer   `cmd:"" help:"Forget a consumer: only the policy set decides again."`
+	Bypass   bypassConsumer   `cmd:"" help:"Never limit a consumer; with --off limit it again."`
+	Override overrideConsumer `cmd:"" help:"Give a consumer its own limit under a policy; with none take it back."`
+	Put      putConsumer      `cmd:"" help:"Replace the record of a consumer by a JSON file."`
+	Import   importConsumers  `cmd:"" help:"Put many consumers from a CSV file. Running it again changes nothing."`
+	Delete   deleteConsumer   `cmd:"" help:"Delete the record of a consumer: only the policy set decides again."`
 }
 
 type consumerFlags struct {
 	serverFlags
-	ID     string `arg:"" help:"The consumer, as its requests say it, like an API key; - reads it from the standard input, where other users do not see it."`
-	Source string `help:"Where requests say it, if the policy set names several places." placeholder:"header:NAME"`
+	ID     string `arg:"" help:"The consumer, as its requests name it, like an API key; - reads it from the standard input, so that other users do not see it."`
+	Source string `help:"The place where requests name their consumer, if the policy set has several places." placeholder:"header:NAME"`
 }
 
-// path is the consumer's, whose value may have to be read.
+// path returns the path of the consumer. It may read the consumer's value.
 func (f *consumerFlags) path(env *environment) (string, error) {
 	id, err := argument(env, f.ID)
 	if err != nil {
 		return "", err
 	}
 	if id == "" {
-		return "", errors.New("the consumer is empty: give what its requests say, like an API key")
+		return "", errors.New("the consumer is empty: give the value that its requests have, like an API key")
 	}
 	f.ID = id // The standard input is read once.
 	path := "/v1/consumers/" + url.PathEscape(id)
@@ -72,17 +72,17 @@ func (f *consumerFlags) printBansLeft(env *environment, ended isEnded) error {
 	return f.serverFlags.printBansLeft(env, caller, ended)
 }
 
-// attempts is how often a change is made anew that others were faster than.
+// attempts is the largest number of attempts at a change while other changes are faster.
 const attempts = 5
 
-// edit changes what is known of the consumer and leaves the rest as it is. A consumer of whom
-// nothing is left is forgotten.
+// edit changes a part of the consumer's record and keeps the rest. It deletes a record that is
+// empty after the change.
 func (f *consumerFlags) edit(env *environment, w written, change func(c *api.ConsumerAnswer) error) error {
 	_, err := f.changed(env, w, change)
 	return err
 }
 
-// changed changes a consumer as edit does, and returns it as it is then; zero if it is forgotten.
+// changed changes a consumer like edit, and returns the new record; zero if the record was deleted.
 func (f *consumerFlags) changed(
 	env *environment, w written, change func(c *api.ConsumerAnswer) error,
 ) (now api.ConsumerAnswer, err error) {
@@ -150,7 +150,7 @@ func refusedWith(err error, status int) bool {
 	return errors.As(err, &refused) && refused.Status == status
 }
 
-// problemsOf are the reasons of a refusal, if it has such.
+// problemsOf returns the reasons of a refusal, if it has any.
 func problemsOf(err error) error {
 	var refused *refusal
 	if errors.As(err, &refused) && len(refused.Problems) > 0 {
@@ -159,7 +159,7 @@ func problemsOf(err error) error {
 	return err
 }
 
-// argument is a key as it was given, or from the standard input for -.
+// argument returns a key as it was given, or for - from the standard input.
 func argument(env *environment, text string) (string, error) {
 	if text != "-" {
 		return text, nil
@@ -201,10 +201,10 @@ func (c *getConsumer) Run(env *environment) error {
 
 type setConsumer struct {
 	consumerFlags
-	Tier string `arg:"" help:"One of the policy set's tiers."`
+	Tier string `arg:"" help:"A tier of the policy set."`
 }
 
-// Run assigns the tier, whatever there was.
+// Run assigns the tier in place of any other tier.
 func (c *setConsumer) Run(env *environment) error {
 	err := c.edit(env, tierWritten, func(r *api.ConsumerAnswer) error { r.Tier = c.Tier; return nil })
 	if err != nil {

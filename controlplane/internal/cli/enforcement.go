@@ -15,7 +15,7 @@ import (
 )
 
 type enforcementCommand struct {
-	Show showEnforcement `cmd:"" default:"withargs" help:"Say what is ordered beside the policy set."`
+	Show showEnforcement `cmd:"" default:"withargs" help:"Print the orders beside the policy set."`
 	Set  setEnforcement  `cmd:"" help:"Switch policies off, into shadow or on, whatever the policy set says. Every node obeys at once."`
 	Lift liftEnforcement `cmd:"" help:"Take an order back, so that the policy set counts again."`
 }
@@ -53,7 +53,7 @@ func (c *showEnforcement) Run(env *environment) error {
 type scopeFlags struct {
 	Policy string `help:"Only this policy." placeholder:"NAME"`
 	Tier   string `help:"Only callers of this tier." placeholder:"NAME"`
-	DryRun bool   `help:"Check it and print what would be in force."`
+	DryRun bool   `help:"Check the order and print the orders that would be in force."`
 }
 
 func (f scopeFlags) is(o enforcement.Order) bool { return o.Policy == f.Policy && o.Tier == f.Tier }
@@ -119,7 +119,8 @@ func (c *liftEnforcement) Run(env *environment) error {
 		}
 		left := slices.DeleteFunc(slices.Clone(orders), c.is)
 		if len(left) == len(orders) {
-			return nil, fmt.Errorf("nothing is ordered about %s; weir enforcement show says what is, and --all takes "+
+			return nil, fmt.Errorf("there is no order about %s; weir enforcement show lists the "+
+				"orders, and --all takes "+
 				"back everything",
 				enforcement.Order{Policy: c.Policy, Tier: c.Tier}.Scope())
 		}

@@ -18,7 +18,7 @@ type explainCommand struct {
 	Header   []string          `short:"H" sep:"none" help:"A header of the request; may be given several times." placeholder:"'NAME: VALUE'"`
 	ClientIP string            `name:"client-ip" help:"The client's address, after all proxies." placeholder:"ADDRESS"`
 	In       uint64            `help:"Explain by this version, which is rolled out to a part of the Envoys." placeholder:"VERSION"`
-	Verified map[string]string `help:"What Envoy verifies and no header has, by its source: jwt:CLAIM, spiffe, metadata:NS/KEY or cert_subject." placeholder:"SOURCE=VALUE"`
+	Verified map[string]string `help:"Values that Envoy verifies and no header has, by their source: jwt:CLAIM, spiffe, metadata:NS/KEY or cert_subject." placeholder:"SOURCE=VALUE"`
 }
 
 // body is the request in question as the control plane reads it.
@@ -70,7 +70,7 @@ func (c *explainCommand) Run(env *environment) error {
 		return err
 	}
 	if !a.Complete {
-		fmt.Fprintln(env.Err, "weir: the store does not answer: what is left is not known")
+		fmt.Fprintln(env.Err, "weir: the store does not answer: the remaining tokens are not known")
 	}
 	source := ""
 	for _, p := range a.Policies {

@@ -16,10 +16,10 @@ import (
 
 type getCommand struct {
 	Policyset getPolicySet  `cmd:"" help:"The policy set as it was written."`
-	Policies  getPolicies   `cmd:"" aliases:"policy" help:"The policies, or one of them as it was written."`
-	Versions  getVersions   `cmd:"" aliases:"version" help:"The versions of the policy set, newest first, or one of them as it was written."`
-	Regions   getRegions    `cmd:"" aliases:"region" help:"The share of each policy that this region uses, and what all regions hold."`
-	Rollout   rolloutStatus `cmd:"" help:"How far the rollout under way is, and its nodes beside the others: the same as rollout status."`
+	Policies  getPolicies   `cmd:"" aliases:"policy" help:"The policies, or a single policy as it was written."`
+	Versions  getVersions   `cmd:"" aliases:"version" help:"The versions of the policy set, newest first, or a single version as it was written."`
+	Regions   getRegions    `cmd:"" aliases:"region" help:"The share of each policy that this region uses, and the tokens of all regions."`
+	Rollout   rolloutStatus `cmd:"" help:"The state of the rollout, and its nodes beside the other nodes: the same as rollout status."`
 	Bans      getBans       `cmd:"" aliases:"ban" help:"The partition keys and the consumers that are banned now, by whom, until when and why."`
 	Nodes     getNodes      `cmd:"" aliases:"node" help:"The Envoys, and which version each applies."`
 }
@@ -55,11 +55,11 @@ func (c *getPolicySet) Run(env *environment) error {
 
 type getNodes struct {
 	getFlags
-	Search string `help:"Only those that have this in their id or their zone." placeholder:"TEXT"`
-	Zone   string `help:"Only those of this zone." placeholder:"ZONE"`
-	Behind bool   `help:"Only active ones that lack the version that they ought to have, or the newest orders."`
-	Fallen bool   `help:"Only active ones that have a policy on the failure ladder."`
-	Away   bool   `help:"Only those that do not poll any more."`
+	Search string `help:"Only nodes whose id or zone contains this text." placeholder:"TEXT"`
+	Zone   string `help:"Only nodes of this zone." placeholder:"ZONE"`
+	Behind bool   `help:"Only active nodes that do not have the version that they should have, or the newest orders."`
+	Fallen bool   `help:"Only active nodes that have a policy on the failure ladder."`
+	Away   bool   `help:"Only nodes that do not poll any more."`
 }
 
 func (c *getNodes) path() string {

@@ -69,7 +69,7 @@ func (c *importKong) Run(env *environment) error {
 }
 
 type importNginx struct {
-	File string `arg:"" help:"The main file, such as /etc/nginx/nginx.conf; what it includes is read too. - is the standard input."`
+	File string `arg:"" help:"The main file, such as /etc/nginx/nginx.conf; included files are read too. - is the standard input."`
 	importFlags
 }
 
@@ -137,7 +137,7 @@ func (c *importIstio) Run(env *environment) error { return c.run(env, c.Files, f
 
 type importRatelimit struct {
 	Files []string `arg:"" name:"config" help:"Configurations of the service; - is the standard input."`
-	Envoy []string `help:"Configurations of the Envoys that ask the service: their rate_limits say what fills each descriptor, so that policies are for requests at Weir's filter. Without it they are for calls to weir serve --rls-listen." placeholder:"FILE"`
+	Envoy []string `help:"Configurations of the Envoys that ask the service. Their rate_limits name the source of each descriptor, so the new policies are for requests at Weir's filter. Without them the policies are for calls to weir serve --rls-listen." placeholder:"FILE"`
 	importFlags
 }
 

@@ -15,19 +15,19 @@ import (
 )
 
 type keysCommand struct {
-	Get   getKey   `cmd:"" help:"Print what the buckets of a partition key hold."`
-	Reset resetKey `cmd:"" help:"Fill the buckets of a partition key, less what nodes hold."`
+	Get   getKey   `cmd:"" help:"Print the buckets of a partition key."`
+	Reset resetKey `cmd:"" help:"Fill the buckets of a partition key, less the tokens that nodes hold."`
 	Grant grantKey `cmd:"" help:"Give tokens to the buckets of a partition key, once."`
-	Ban   banKey   `cmd:"" help:"Refuse all requests of a partition key. Every node does within two seconds."`
-	Unban unbanKey `cmd:"" help:"Lift the ban of a partition key, or of a hash that get bans lists, and name the bans of the caller that stay, unless given --key or -o json."`
+	Ban   banKey   `cmd:"" help:"Refuse all requests of a partition key, on every node within two seconds."`
+	Unban unbanKey `cmd:"" help:"Lift the ban of a partition key, or of a hash that get bans lists. Without --key and -o json it also prints the caller's bans that stay."`
 }
 
-// keyFlags say which partition key is meant.
+// keyFlags name a partition key.
 type keyFlags struct {
 	getFlags
 	Policy    string   `arg:"" help:"The policy."`
-	Partition []string `arg:"" optional:"" sep:"none" help:"What requests of the key have for each part of the policy's partition, like client_ip:192.0.2.1 or header:x-tenant:acme. The value alone is enough for a partition of one part, unless it begins as a part does, with a word and a colon."`
-	Source    string   `help:"Where requests say who they are, if the policy set names several places." placeholder:"header:NAME"`
+	Partition []string `arg:"" optional:"" sep:"none" help:"A value for each part of the policy's partition, like client_ip:192.0.2.1 or header:x-tenant:acme. The value alone is enough for a partition of one part, unless it begins with a word and a colon like a part."`
+	Source    string   `help:"The place where requests name their consumer, if the policy set has several places." placeholder:"header:NAME"`
 }
 
 type reasonFlag struct {
@@ -71,8 +71,8 @@ func (f *keyFlags) do(env *environment, method, what string, body map[string]any
 	return printKey(env.Out, k)
 }
 
-// show is do, and prints what else decides about the caller, whatever its buckets hold: a bypass,
-// penalties, and bans other than that of the key.
+// show calls do. It also prints the rules that decide about the caller before its buckets: a
+// bypass, penalties, and bans other than the ban of the key.
 func (f *keyFlags) show(env *environment, method, what string, body map[string]any) error {
 	err := f.do(env, method, what, body)
 	if err != nil || f.Output == "json" || len(f.Partition) == 0 {
@@ -106,20 +106,20 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 		}
 		is := "BANNED"
 		if b.Lifted {
-			is = "banned, which an order lifts meanwhile,"
+			is = "banned, but an order lifts the ban now,"
 		}
 		fmt.Fprintf(out, "It is %s %s, because: %s (%s, %s)\n", is, until, printable(b.Reason), printable(b.By),
 			b.Since.Format(time.RFC3339))
 	}
 	if !k.Durable {
-		fmt.Fprintln(out, "Changes are held in memory that the store does not have yet.")
+		fmt.Fprintln(out, "The newest changes are in memory only: the store does not have them yet.")
 	}
 	if len(k.Buckets) == 0 {
 		if k.Where == "nodes" {
-			fmt.Fprintln(out, "The policy is local: its buckets are in each Envoy alone and cannot be looked at. "+
-				"A reset fills them within two seconds, but not those of requests in flight.")
+			fmt.Fprintln(out, "The policy is local: its buckets are only in the Envoys and cannot be read. "+
+				"A reset fills them within two seconds, except limits of requests in flight.")
 		} else {
-			fmt.Fprintln(out, "What its buckets hold is in the store alone, which does not answer.")
+			fmt.Fprintln(out, "Its buckets are in the store, and the store does not answer.")
 		}
 		return nil
 	}
@@ -150,7 +150,7 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 	return err
 }
 
-// printHolders says which nodes may have how many requests in flight.
+// printHolders prints the nodes that hold permits, and their permits.
 func printHolders(out io.Writer, b api.BucketAnswer) error {
 	fmt.Fprintf(out, "\nNodes that hold permits of %s:\n", b.Limit)
 	return table(out, "NODE\tPROCESS\tPERMITS\tENDS IN", func(w io.Writer) {
@@ -198,7 +198,7 @@ type banKey struct {
 	keyFlags
 	reasonFlag
 	endFlags
-	Yes bool `short:"y" help:"Also without a part of a key, which bans the one bucket of many callers, or of all."`
+	Yes bool `short:"y" help:"Also without a part of a key: this bans the shared bucket of many callers, or of all callers."`
 }
 
 // Run bans the key.
@@ -225,14 +225,14 @@ func (c *banKey) Run(env *environment) error {
 	return c.do(env, http.MethodPost, "/ban", body)
 }
 
-// sharers are the requests that share the bucket of a key without a part, in words.
+// sharers returns in words the requests that share the bucket of a key without a part.
 func (c *banKey) sharers(cl *client) string {
 	var p struct{ Partition []string }
 	header := map[string]string{"Accept": string(policydoc.JSON)}
 	got, err := cl.do(http.MethodGet, "/v1/policies/"+url.PathEscape(c.Policy), header, nil)
 	switch {
 	case err != nil || json.Unmarshal(got.body, &p) != nil: // A rollout may have it alone.
-		return "requests that lack what it counts by"
+		return "requests without a part of its partition"
 	case len(p.Partition) == 0:
 		return "its requests"
 	}

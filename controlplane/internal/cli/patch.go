@@ -15,10 +15,10 @@ import (
 type patchCommand struct {
 	serverFlags
 	Policy string `arg:"" help:"The policy's name."`
-	Patch  string `arg:"" help:"What is different, as JSON: null removes a field, a list replaces a list (RFC 7396). - is the standard input."`
+	Patch  string `arg:"" help:"The changed fields, as JSON: null removes a field, a list replaces a list (RFC 7396). - is the standard input."`
 	forSome
 	ifVersion
-	DryRun bool   `help:"Check and show what would change; change nothing."`
+	DryRun bool   `help:"Check and show the changes; change nothing."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 

@@ -14,20 +14,20 @@ import (
 )
 
 type penaltiesCommand struct {
-	List   listPenalties   `cmd:"" default:"withargs" help:"Print who is under a penalty, the latest first."`
-	Pardon pardonPenalties `cmd:"" help:"End penalties and forget their levels. Every node does within a second."`
+	List   listPenalties   `cmd:"" default:"withargs" help:"Print the callers under a penalty, newest first."`
+	Pardon pardonPenalties `cmd:"" help:"End penalties and forget their levels, on every node within a second."`
 }
 
 const penaltiesPath = "/v1/penalties"
 
-// callersFlags say whose penalties are meant.
+// callersFlags select the callers of penalties.
 type callersFlags struct {
 	Policy    string   `help:"Only penalties of this policy." placeholder:"NAME"`
-	Partition []string `sep:"none" help:"Only those of this partition key of the policy: each part as PART:VALUE, like client_ip:192.0.2.1." placeholder:"PART:VALUE"`
-	Consumer  string   `help:"Only those of this consumer; - reads it from the standard input, where other users do not see it." placeholder:"ID"`
-	Source    string   `help:"Where requests say who they are, if the policy set names several places." placeholder:"header:NAME"`
-	Key       string   `help:"Only the one of this hash, as the list shows it." placeholder:"HASH"`
-	Shadow    *bool    `help:"Only those in shadow; with --no-shadow only those that refuse." negatable:""`
+	Partition []string `sep:"none" help:"Only penalties of this partition key of the policy: each part as PART:VALUE, like client_ip:192.0.2.1." placeholder:"PART:VALUE"`
+	Consumer  string   `help:"Only penalties of this consumer; - reads it from the standard input, so that other users do not see it." placeholder:"ID"`
+	Source    string   `help:"The place where requests name their consumer, if the policy set has several places." placeholder:"header:NAME"`
+	Key       string   `help:"Only the penalty with this hash, as the list shows it." placeholder:"HASH"`
+	Shadow    *bool    `help:"Only penalties in shadow; with --no-shadow only penalties that refuse." negatable:""`
 }
 
 func (f *callersFlags) query(env *environment) (url.Values, error) {
@@ -56,7 +56,7 @@ func (f *callersFlags) query(env *environment) (url.Values, error) {
 type listPenalties struct {
 	getFlags
 	callersFlags
-	Ended  bool `help:"Also those whose penalty has ended and whose level is not forgotten."`
+	Ended  bool `help:"Also callers whose penalty has ended and whose level is not forgotten."`
 	Number int  `short:"n" default:"50" help:"How many to print, at most 200."`
 }
 
@@ -102,7 +102,7 @@ func (c *listPenalties) Run(env *environment) error {
 	})
 }
 
-// stateOf is what a penalty does now, in a word.
+// stateOf returns the present effect of a penalty, in a word.
 func stateOf(p *api.PenaltyAnswer) string {
 	switch {
 	case !p.InForce:

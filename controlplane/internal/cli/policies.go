@@ -19,11 +19,11 @@ import (
 
 type getPolicies struct {
 	getFlags
-	Name   string `arg:"" optional:"" help:"One policy, which is printed as it was written."`
-	In     uint64 `help:"The policy NAME as this version has it, like one that is rolled out." placeholder:"VERSION"`
-	Search string `help:"Only those that have this in their name." placeholder:"TEXT"`
-	Mode   string `help:"Only those with this mode: local, leased, strict or optimistic." placeholder:"MODE"`
-	State  string `help:"Only those that are enforced like this, by the policy set or by an order: enforce, shadow or off." placeholder:"STATE"`
+	Name   string `arg:"" optional:"" help:"A policy to print as it was written."`
+	In     uint64 `help:"The policy NAME in this version, for example in the version of a rollout." placeholder:"VERSION"`
+	Search string `help:"Only policies whose name contains this text." placeholder:"TEXT"`
+	Mode   string `help:"Only policies with this mode: local, leased, strict or optimistic." placeholder:"MODE"`
+	State  string `help:"Only policies with this enforcement, by the policy set or by an order: enforce, shadow or off." placeholder:"STATE"`
 }
 
 // Run prints what the policies are, or one of them.
@@ -35,7 +35,7 @@ func (c *getPolicies) Run(env *environment) error {
 	path := withQuery("/v1/policies", map[string]string{"search": c.Search, "mode": c.Mode, "state": c.State})
 	switch {
 	case c.Name != "" && strings.Contains(path, "?"):
-		return errors.New("a name is of one policy: give it, or what to find policies by")
+		return errors.New("NAME selects a single policy: give either NAME or the flags that filter policies")
 	case c.Name != "":
 		return c.one(env, cl)
 	case c.In > 0:

@@ -15,10 +15,10 @@ import (
 )
 
 type rolloutCommand struct {
-	Start   rolloutStart   `cmd:"" help:"Give a policy set to a share of the nodes, 25% unless --nodes says another: the same as weir apply FILE --nodes 25%."`
-	Status  rolloutStatus  `cmd:"" default:"withargs" help:"How far the rollout under way is: which share of the nodes, and how many have the version."`
-	Promote rolloutPromote `cmd:"" help:"Give the version to a larger share of the nodes, or make it the current one for all."`
-	Cancel  rolloutCancel  `cmd:"" help:"Take the version back: all nodes are on the current one again."`
+	Start   rolloutStart   `cmd:"" help:"Give a policy set to a share of the nodes, 25% by default (--nodes): the same as weir apply FILE --nodes 25%."`
+	Status  rolloutStatus  `cmd:"" default:"withargs" help:"Print the state of the rollout: its share of the nodes, and the number of nodes that have the version."`
+	Promote rolloutPromote `cmd:"" help:"Give the version to a larger share of the nodes, or make it the current version of all nodes."`
+	Cancel  rolloutCancel  `cmd:"" help:"Take the version back: all nodes use the current version again."`
 }
 
 // Help is shown below the commands.
@@ -56,7 +56,7 @@ func (c *rolloutStatus) Run(env *environment) error {
 	return printRollout(env.Out, r)
 }
 
-// shareOf is how much n requests are of those that a side decided, a dash where it decided none.
+// shareOf returns n as a share of the requests that a side decided; a dash if it decided none.
 func shareOf(side api.RolloutSide, n int64) string {
 	if side.Requests == 0 {
 		return "-"
@@ -64,7 +64,7 @@ func shareOf(side api.RolloutSide, n int64) string {
 	return fmt.Sprintf("%.3g %%", 100*float64(n)/float64(side.Requests))
 }
 
-// waitOf is how many requests of a side waited, and for how long on average.
+// waitOf returns the number of requests of a side that waited, and their average wait.
 func waitOf(side api.RolloutSide) string {
 	text := shareOf(side, side.Waited)
 	if side.Waited > 0 {
@@ -73,10 +73,10 @@ func waitOf(side api.RolloutSide) string {
 	return text
 }
 
-// mostSides is how many policies the status of a rollout lists.
+// mostSides is the largest number of policies that the status of a rollout lists.
 const mostSides = 20
 
-// writeSides shows what both sides decided, all requests first.
+// writeSides writes the decisions of both sides, all requests first.
 func writeSides(text *strings.Builder, r api.RolloutAnswer) {
 	if r.Its.Requests+r.Others.Requests == 0 {
 		text.WriteString("  nothing was decided in the last five minutes, or since it began\n")
@@ -101,7 +101,7 @@ func writeSides(text *strings.Builder, r api.RolloutAnswer) {
 	}
 }
 
-// writeRule shows the rule of a rollout, and what it says now.
+// writeRule writes the rule of a rollout and its current result.
 func writeRule(text *strings.Builder, r api.RolloutAnswer) {
 	if r.AbortIf == "" {
 		return
@@ -154,8 +154,8 @@ func writeApart(text *strings.Builder, apart []string) {
 type rolloutPromote struct {
 	serverFlags
 	Nodes   string `default:"100%" help:"The share of the nodes, like 50%; 100% makes it the current version and ends the rollout." placeholder:"SHARE"`
-	AbortIf string `help:"Another rule by which it is taken back, as weir apply has it; off is none." placeholder:"RULE"`
-	DryRun  bool   `help:"Show what would change; change nothing."`
+	AbortIf string `help:"A new rule that takes the version back, as in weir apply; off removes the rule." placeholder:"RULE"`
+	DryRun  bool   `help:"Show the changes; change nothing."`
 	Output  string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
@@ -181,7 +181,7 @@ func (c *rolloutPromote) Run(env *environment) error {
 
 type rolloutCancel struct {
 	serverFlags
-	DryRun bool   `help:"Show what would change; change nothing."`
+	DryRun bool   `help:"Show the changes; change nothing."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
@@ -220,7 +220,7 @@ func (f serverFlags) roll(env *environment, method string, dryRun bool, output s
 	}
 	switch step.Rollout {
 	case "promoted":
-		fmt.Fprintf(&text, "version %d is the current one for all %s\n", step.Version,
+		fmt.Fprintf(&text, "version %d is the current version of all %s\n", step.Version,
 			plural(step.Seen, "node", "nodes"))
 	case "taken back":
 		fmt.Fprintf(&text, "version %d is taken back\n", step.Version)
@@ -233,7 +233,7 @@ func (f serverFlags) roll(env *environment, method string, dryRun bool, output s
 	return err
 }
 
-// checkShare is an error if a text is no share of the nodes.
+// checkShare returns an error if a text is not a share of the nodes.
 func checkShare(text string) error {
 	if n, err := strconv.Atoi(strings.TrimSuffix(text, "%")); err != nil || n < 1 || n > 100 {
 		return fmt.Errorf("--nodes must be a share of the nodes from 1%% to 100%%, not %s", text)
@@ -241,13 +241,14 @@ func checkShare(text string) error {
 	return nil
 }
 
-// withSign adds what people leave out.
+// withSign adds the percent sign if it is missing.
 func withSign(share string) string { return strings.TrimSuffix(share, "%") + "%" }
 
 var errNoRollout = errors.New("no rollout is under way: weir apply FILE --nodes 25% begins one")
 
-// addLastRollout says how the last rollout ended, where none is under way: a rule may have stopped
-// it, which no other command says. Without a right to read the audit that is left out.
+// addLastRollout adds to an error the end of the last rollout, if none is under way: a rule may
+// have stopped it, and no other command shows this. Without the right to read the audit it adds
+// nothing.
 func (cl *client) addLastRollout(err error) error {
 	if !errors.Is(err, errNoRollout) {
 		return err
@@ -279,8 +280,8 @@ func explainRollout(err error) error {
 
 // forSome are the flags of a change that some of the nodes get first.
 type forSome struct {
-	Nodes   string `help:"Give it to a share of the nodes first, like 25%; the others stay on the current version until weir rollout promote." placeholder:"SHARE"`
-	AbortIf string `help:"Take it back by itself once it does harm: 'refused > 2x' is twice the refused share of the other nodes, 'refused > 5%' a share. Also waits and errors; 'over 500' at the end is how many requests it takes, 100 otherwise; 'or' joins rules." placeholder:"RULE"`
+	Nodes   string `help:"Give it to a share of the nodes first, like 25%; the other nodes stay on the current version until weir rollout promote." placeholder:"SHARE"`
+	AbortIf string `help:"A rule that takes the version back if it does harm: 'refused > 2x' is twice the refused share of the other nodes, 'refused > 5%' is a share. Also for waits and errors. 'over 500' at the end needs 500 requests on each side (default 100). 'or' joins rules." placeholder:"RULE"`
 }
 
 // checkRule refuses a rule without a share of the nodes.
@@ -292,7 +293,7 @@ func (f forSome) checkRule() error {
 	return nil
 }
 
-// query gives a new version to a share of the nodes, with the rest of it.
+// query returns the query for a new version that a share of the nodes gets first.
 func (f forSome) query(dryRun bool) string {
 	query := url.Values{}
 	if f.Nodes != "" {

@@ -14,10 +14,14 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
+// heldFigures is the warning that figures were not read from the store.
+const heldFigures = "weir: the store does not answer: the figures have only the reports of nodes to this " +
+	"control plane"
+
 type seriesCommand struct {
 	getFlags
 	Policy  []string `arg:"" optional:"" help:"Only these policies."`
-	By      string   `enum:"policy,node,all" default:"policy" help:"A line for each policy, for each node, or one for all."`
+	By      string   `enum:"policy,node,all" default:"policy" help:"A line for each policy, a line for each node, or a single line for all."`
 	Outcome []string `enum:"refused,requests,tokens,shadow_refused,candidate_refused,in_flight,utilisation,shadow_undetermined,candidate_undetermined" default:"refused" help:"What is shown: refused requests, decided requests (an estimate), tokens that were granted, what policies in shadow and candidate limits would have refused, with those requests of which they do not know it, how many requests were in flight on average, or how full the fullest bucket was at most, in percent."`
 	Range   string   `enum:"1h,24h" default:"1h" help:"How far back: 1h or 24h."`
 	Number  int      `short:"n" default:"20" help:"How many lines to print, at most 200."`
@@ -51,11 +55,11 @@ func (c *seriesCommand) Run(env *environment) error {
 		return err
 	}
 	if !answer.Complete {
-		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what nodes reported to this control plane")
+		fmt.Fprintln(env.Err, heldFigures)
 	}
 	if len(answer.Series) == 0 {
-		fmt.Fprintln(env.Out, "nothing has been counted yet: nodes report what they refuse once a second, "+
-			"and what is in flight every five")
+		fmt.Fprintln(env.Out, "nothing has been counted yet: nodes report refusals once a second, "+
+			"and requests in flight every five seconds")
 		return nil
 	}
 	whole := ofBoth(got)

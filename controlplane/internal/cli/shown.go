@@ -17,7 +17,7 @@ const (
 	mostShown = 100
 )
 
-// change is one that a command has shown, or is to make, of a policy set at a control plane.
+// change is a change of a control plane's policy set that a command shows or makes.
 type change struct {
 	// key is a hash of the control plane, the command and what it gives.
 	key string
@@ -30,13 +30,14 @@ func changeAt(server, again string, given ...string) change {
 	return change{fmt.Sprintf("%x", sum[:16]), again}
 }
 
-// shownVersion is the version of which a change was shown, and when.
+// shownVersion is the version that a change was shown for, and the time.
 type shownVersion struct {
 	Version string    `json:"version"`
 	At      time.Time `json:"at"`
 }
 
-// shownFile is where they are kept; empty where the user has no folder for that.
+// shownFile returns the path of the file with shown changes; empty if the user has no folder for
+// it.
 func shownFile() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -45,7 +46,8 @@ func shownFile() string {
 	return filepath.Join(dir, "weir", "shown.json")
 }
 
-// readShown returns what is remembered. What cannot be read is nothing: it is a help, not a lock.
+// readShown returns the remembered changes. A file that cannot be read counts as empty: it is a
+// help, not a lock.
 func readShown() map[string]shownVersion {
 	all := map[string]shownVersion{}
 	text, err := os.ReadFile(shownFile())
@@ -56,7 +58,7 @@ func readShown() map[string]shownVersion {
 	return all
 }
 
-// show remembers of which version the change was shown; of none if it has been made since.
+// show remembers the version that the change was shown for; none if the change was made since.
 func (c change) show(version string) {
 	all := readShown()
 	delete(all, c.key)
@@ -73,7 +75,8 @@ func (c change) show(version string) {
 	}
 }
 
-// shown remembers that a change was shown of the current version, or forgets it as made.
+// shown remembers that a change was shown for the current version, or forgets a change that was
+// made.
 func (c change) shown(current answer, only bool) {
 	version := ""
 	if only {
@@ -82,8 +85,8 @@ func (c change) shown(current answer, only bool) {
 	c.show(version)
 }
 
-// holds is an error if the change was shown of another version than the one that is there now: it
-// would take back unseen what has come between.
+// holds returns an error if the change was shown for another version than the current version: the
+// change would overwrite newer changes that its author has not seen.
 func (c change) holds(current answer) error {
 	now := versionOf(current)
 	s, shown := readShown()[c.key]
@@ -91,6 +94,6 @@ func (c change) holds(current answer) error {
 		return nil
 	}
 	return fmt.Errorf("the policy set is version %s by now, and this change was shown of version %s: "+
-		"weir diff %[2]s %[1]s shows what has come between; look again with %[3]s, or give "+
+		"weir diff %[2]s %[1]s shows the changes since; look again with %[3]s, or give "+
 		"--if-version %[1]s", now, s.Version, c.again)
 }

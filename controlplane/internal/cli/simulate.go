@@ -20,10 +20,10 @@ const currentSet = "current"
 
 type simulateCommand struct {
 	serverFlags
-	Policies string            `arg:"" help:"The policy file that is tried, or current for that of the control plane."`
+	Policies string            `arg:"" help:"The policy file to try, or current for the policy set of the control plane."`
 	Logs     []string          `arg:"" name:"log" help:"Access logs, in the order of time: JSON, an object a line, or CSV with a header; plain or gzip. - is the standard input."`
 	Against  string            `help:"Compare with another policy file, or with current: who is newly limited, and who no longer." placeholder:"POLICIES"`
-	Nodes    int64             `default:"1" help:"How many Envoys there are: each has a limit of mode local of its own."`
+	Nodes    int64             `default:"1" help:"The number of Envoys: each has its own bucket of a limit of mode local."`
 	Field    map[string]string `mapsep:"," help:"The name of a field in the log: time, method, path, host, client_ip, status, consumer, tier, or a request header." placeholder:"NAME=FIELD"`
 	Top      int               `default:"20" help:"How many callers to list."`
 	Output   string            `short:"o" enum:"text,json" default:"text" help:"text or json."`

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
-// printStanding says what decides about a caller before any limit does: it comes first in each
-// answer about a caller.
+// printStanding prints the orders, bans, bypasses and penalties that decide about a caller before
+// any limit. It comes first in each answer about a caller.
 func printStanding(out io.Writer, all []api.StandingAnswer) {
 	for i := range all {
 		text, _ := standingText(&all[i])
@@ -21,8 +21,8 @@ func printStanding(out io.Writer, all []api.StandingAnswer) {
 	}
 }
 
-// printWaysOut is printStanding with the command that ends each. The source is where requests say
-// who the consumer is, if the caller of this command has said so.
+// printWaysOut prints the same as printStanding, with the command that ends each of them. The
+// source is the place of the consumer in requests, if it was given to this command.
 func printWaysOut(out io.Writer, all []api.StandingAnswer, source string) {
 	for i := range all {
 		text, ends := standingText(&all[i])
@@ -39,8 +39,8 @@ func printWaysOut(out io.Writer, all []api.StandingAnswer, source string) {
 // isEnded reports whether a command has just ended a ban.
 type isEnded func(is api.StandingAnswer) bool
 
-// bansLeft are the bans of a caller that stay after a command. Another replica may have answered,
-// which still has what the command has ended.
+// bansLeft returns the bans of a caller that stay after a command. The answer may come from another
+// replica, which may still have the ban that the command has ended.
 func bansLeft(all []api.StandingAnswer, ended isEnded) []api.StandingAnswer {
 	return slices.DeleteFunc(all, func(is api.StandingAnswer) bool { return is.What != api.StandingBan || ended(is) })
 }
@@ -64,7 +64,8 @@ func (f serverFlags) printBansLeft(env *environment, caller url.Values, ended is
 	return nil
 }
 
-// standingOf is what decides about a caller before any limit does; false if that is not all.
+// standingOf returns the orders, bans, bypasses and penalties of a caller; false if the list is not
+// complete.
 func (cl *client) standingOf(caller url.Values) (all []api.StandingAnswer, known bool) {
 	cl.warn = nil // The command has warned already.
 	caller.Set("page_size", "1")
@@ -122,7 +123,7 @@ func standingText(is *api.StandingAnswer) (text, ends string) {
 	return text, ends
 }
 
-// liftOf is the command that takes an order back.
+// liftOf returns the command that takes an order back.
 func liftOf(is *api.StandingAnswer) string {
 	command := "weir enforcement lift"
 	if is.Policy != "" {
@@ -134,7 +135,7 @@ func liftOf(is *api.StandingAnswer) string {
 	return command
 }
 
-// coverage is what an order covers.
+// coverage returns in words the policies, tiers and keys of an order.
 func coverage(is *api.StandingAnswer) string {
 	text := "everything"
 	switch {

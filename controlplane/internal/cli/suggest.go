@@ -38,8 +38,9 @@ func (c *suggestCommand) Run(env *environment) error {
 	}
 	window := time.Duration(d.WindowSeconds * float64(time.Second))
 	if d.Uncovered {
-		fmt.Fprintf(env.Out, "the window is %s, and what callers use is kept for an hour: no figure is suggested; "+
-			"weir simulate says of an access log what a limit would refuse\n", window)
+		fmt.Fprintf(env.Out, "the window is %s, but the use of callers is kept for an hour only: no "+
+			"figure is suggested; "+
+			"weir simulate shows from an access log which requests a limit would refuse\n", window)
 		return nil
 	}
 	if d.Suggestion == nil {

@@ -14,7 +14,7 @@ type tokenCommand struct {
 }
 
 type newToken struct {
-	Name    string `required:"" help:"Whose it is: what logs and histories say in place of the token. Tokens that take over from one another have one name." placeholder:"NAME"`
+	Name    string `required:"" help:"The name of the token: logs and histories show it in place of the token. A token and its successor have the same name." placeholder:"NAME"`
 	Role    string `required:"" enum:"viewer,editor,admin,node" help:"viewer reads, editor also changes, admin may do everything, node is for Envoys." placeholder:"ROLE"`
 	Expires length `help:"For how long it is accepted, like 90d; for ever by default." placeholder:"DURATION"`
 	Output  string `short:"o" enum:"text,json" default:"text" help:"text or json."`

@@ -14,7 +14,7 @@ import (
 
 type topCommand struct {
 	getFlags
-	By     string `enum:"refused,requests" default:"refused" help:"What is counted: refused requests, or all that policies are enforced on."`
+	By     string `enum:"refused,requests" default:"refused" help:"The counted requests: refused requests, or all requests of enforced policies."`
 	Policy string `help:"Only callers of this policy." placeholder:"NAME"`
 	Tier   string `help:"Only callers of this tier." placeholder:"NAME"`
 	Number int    `short:"n" default:"20" help:"How many to print, at most 200."`
@@ -41,7 +41,7 @@ func (c *topCommand) Run(env *environment) error {
 		return err
 	}
 	if !top.Complete {
-		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what nodes reported to this control plane")
+		fmt.Fprintln(env.Err, heldFigures)
 	}
 	counted := ""
 	if c.By == "requests" {

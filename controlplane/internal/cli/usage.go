@@ -13,7 +13,7 @@ import (
 
 type usageCommand struct {
 	getFlags
-	Key    string `arg:"" help:"Your key, as your requests have it; - reads it from the standard input, where other users do not see it."`
+	Key    string `arg:"" help:"Your key, as your requests have it; - reads it from the standard input, so that other users do not see it."`
 	Header string `default:"x-api-key" help:"The header that your requests have it in." placeholder:"NAME"`
 }
 

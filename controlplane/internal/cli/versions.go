@@ -16,7 +16,7 @@ import (
 
 type getVersions struct {
 	getFlags
-	Version uint64 `arg:"" optional:"" help:"One version, whose document is printed."`
+	Version uint64 `arg:"" optional:"" help:"A version to print the document of."`
 }
 
 // Run prints all versions that are kept, or the document of one.
@@ -65,14 +65,14 @@ func (c *getVersions) one(env *environment) error {
 	return err
 }
 
-// explainVersion says where to look for the versions that there are.
+// explainVersion adds to an error the command that lists the versions.
 func explainVersion(err error) error {
 	var r *refusal
 	if errors.As(err, &r) && r.Status == http.StatusNotFound {
 		if strings.Contains(r.Detail, "weir get versions") {
 			return errors.New(r.Detail)
 		}
-		return fmt.Errorf("%s: weir get versions lists what there is", r.Detail)
+		return fmt.Errorf("%s: weir get versions lists the stored versions", r.Detail)
 	}
 	if errors.As(err, &r) && len(r.Problems) > 0 {
 		return fmt.Errorf("%w\n  %s", err, strings.ReplaceAll(r.Problems.Error(), "\n", "\n  "))
@@ -83,7 +83,7 @@ func explainVersion(err error) error {
 type diffCommand struct {
 	serverFlags
 	From   string `arg:"" name:"file-or-version" help:"A policy file, YAML or JSON (- is the standard input), to see what weir apply would change; or the number of a version."`
-	To     string `arg:"" optional:"" name:"version" help:"The version that comes after the first; without it the current one."`
+	To     string `arg:"" optional:"" name:"version" help:"The version to compare with; the current version by default."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
@@ -124,7 +124,7 @@ func (c *diffCommand) Run(env *environment) error {
 		api.DiffAnswer{Summary: put.Summary, Diff: put.Diff})
 }
 
-// held prints the difference from the policy set that the control plane holds while its store is
+// held prints the difference from the policy set in the control plane's memory while its store is
 // away.
 func (c *diffCommand) held(env *environment, t trial) error {
 	header := map[string]string{"Content-Type": string(t.format)}
@@ -194,7 +194,7 @@ type rollbackCommand struct {
 	Version uint64 `arg:"" help:"The version to go back to."`
 	Yes     bool   `short:"y" help:"Also if more than half of the policies would be removed."`
 	ifVersion
-	DryRun bool   `help:"Show what would change; change nothing."`
+	DryRun bool   `help:"Show the changes; change nothing."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 

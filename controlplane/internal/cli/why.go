@@ -20,8 +20,8 @@ import (
 
 type whyCommand struct {
 	getFlags
-	Caller []string `arg:"" sep:"none" help:"The consumer, as its requests say it, like an API key; - reads it from the standard input, where other users do not see it. With --policy also a partition key, like client_ip:192.0.2.1: each part as PART:VALUE."`
-	Source string   `help:"Where requests say it, if the policy set names several places." placeholder:"header:NAME"`
+	Caller []string `arg:"" sep:"none" help:"The consumer, as its requests name it, like an API key; - reads it from the standard input, so that other users do not see it. With --policy also a partition key, like client_ip:192.0.2.1: each part as PART:VALUE."`
+	Source string   `help:"The place where requests name their consumer, if the policy set has several places." placeholder:"header:NAME"`
 	Policy string   `help:"Only refusals of this policy." placeholder:"NAME"`
 	Since  string   `help:"Only refusals since then: 10m, or a time like 2030-01-01T00:00:00Z. At most an hour is kept." placeholder:"TIME"`
 }
@@ -86,7 +86,8 @@ func (c *whyCommand) Run(env *environment) error {
 		return err
 	}
 	if !page.Complete {
-		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what this control plane has heard of")
+		fmt.Fprintln(env.Err, "weir: the store does not answer: the list has only the reports of "+
+			"nodes to this control plane")
 	}
 	printWaysOut(env.Out, page.Standing, c.Source)
 	if len(page.Decisions) == 0 {
@@ -102,10 +103,11 @@ func (c *whyCommand) Run(env *environment) error {
 	})
 }
 
-// nothing says that there is no refusal, and how to ask if a part of a partition key was taken for
-// a consumer.
+// nothing prints that there is no refusal, and the right command if a part of a partition key was
+// taken for a consumer.
 func (c *whyCommand) nothing(out io.Writer, cl *client) error {
-	text := "no refusal of this caller is known; nodes report one within two seconds, and it is kept for an hour\n"
+	text := "no refusal of this caller is known; nodes report refusals within two seconds, and they " +
+		"are kept for an hour\n"
 	_, none := netip.ParseAddr(c.Caller[0])
 	switch {
 	case slices.ContainsFunc(c.Caller, policies.NamesPart):
@@ -118,8 +120,8 @@ func (c *whyCommand) nothing(out io.Writer, cl *client) error {
 	return err
 }
 
-// askForKey is how to ask about a partition key of a policy whose partition is not consumer alone;
-// empty for another.
+// askForKey returns the command for a partition key of a policy whose partition is not consumer
+// alone; empty for other policies.
 func (cl *client) askForKey(name string) string {
 	path := withQuery("/v1/policies", map[string]string{"search": name, "page_size": "200"})
 	got, err := cl.do(http.MethodGet, path, nil, nil)
@@ -136,7 +138,7 @@ func (cl *client) askForKey(name string) string {
 	return ""
 }
 
-// askForAddress is how to ask about an address that was taken for a consumer.
+// askForAddress returns the command for an address that was taken for a consumer.
 func (c *whyCommand) askForAddress() string {
 	return "If it is a client's address: weir why --policy " + cmp.Or(c.Policy, "NAME") + " client_ip:" + c.Caller[0]
 }
@@ -146,7 +148,7 @@ var reasons = map[string]string{
 	"quota":    "the quota was used up",
 	"too_dear": "the request costs more than the limit ever allows at once; waiting does not help",
 	"absent":   "the request lacks a part of the policy's partition key, and the policy says if_absent: deny",
-	"bad_cost": "the request names no sensible cost, and the policy says invalid: deny",
+	"bad_cost": "the request has no valid cost, and the policy says invalid: deny",
 	"several": "the request gives several different values for a part of the policy's partition key, and " +
 		"identity.if_several says deny",
 	"failure": "the counters could not be reached: the Envoy's share of the limit was used up, or " +
@@ -158,9 +160,9 @@ var reasons = map[string]string{
 	"ban_of_one_of_many": "the request names more callers than can be looked up, and some caller is banned",
 	"penalty":            "a penalty, because the policy had refused the caller too often",
 	"too_many_waiting":   "too many requests waited already",
-	"in_flight":          "as many requests were in flight as may be",
-	"shed":               "the upstream had more to do than it could, and other requests mattered more",
-	"contended": "the bucket was changed by others at each attempt, and the policy's on_failure says to " +
+	"in_flight":          "the limit of requests in flight was reached",
+	"shed":               "the upstream was overloaded, and other requests were more important",
+	"contended": "other requests changed the bucket at each attempt, and the policy's on_failure says to " +
 		"refuse then",
 }
 
@@ -168,13 +170,13 @@ var reasons = map[string]string{
 var sources = map[string]string{
 	"local": "the node's own bucket", "lease": "the node's leased tokens",
 	"optimistic": "the node's part of an optimistic bucket",
-	"central":    "the control plane, for this request", "cached_denial": "what the control plane had said before",
+	"central":    "the control plane, for this request", "cached_denial": "an earlier answer of the control plane",
 	"share":        "the node's share, while the control plane was away",
 	"failure_deny": "the last step of the failure ladder", "request": "the request itself",
 	"overload": "a bound of the node", "penalty": "the caller's penalty",
 }
 
-// explain says in sentences why the last refusal was.
+// explain prints the reasons of the last refusal in sentences.
 func explain(out io.Writer, d *decisions.Decision) {
 	whose := "the policy's limit"
 	switch d.From {
@@ -206,24 +208,24 @@ func explain(out io.Writer, d *decisions.Decision) {
 	}
 }
 
-// reasonOf says in words why a request was refused. A failure by what the store holds is a bucket
-// that lacks what it started without after a loss, or places that this Envoy does not have: without
-// the store other sources decide.
+// reasonOf returns the reason of a refusal in words. A failure that the store itself has decided
+// means a bucket that started with fewer tokens after a loss, or permits that this Envoy does not
+// hold. While the store is away other sources decide.
 func reasonOf(d *decisions.Decision) string {
 	if d.Reason == "failure" && slices.Contains([]string{"central", "lease", "cached_denial", "optimistic"}, d.Source) {
 		if strings.HasSuffix(d.Limit, "in flight") {
-			return "the other places are held for other Envoys, or it is not known who holds them"
+			return "the other permits belong to other Envoys, or their owners are not known"
 		}
-		return "the limiter has lost how much this caller had used, and allows less of the limit for a time"
+		return "the store has lost this caller's count, so it allows less than the limit for a time"
 	}
 	return inOtherWords(reasons, d.Reason)
 }
 
-// settlesText says how requests are charged whose cost is known later.
+// settlesText returns in words the charge of requests whose cost is known later.
 func settlesText(s *policies.Settles) string {
 	missing := s.Missing
 	if missing == "reserved" {
-		missing = "what was reserved"
+		missing = "the reservation"
 	}
 	text := "reserves " + s.Reserve + "; then " + s.Commit + ", or " + missing + " if the response does not say"
 	if s.Unfinished != "reserved" {
@@ -232,7 +234,7 @@ func settlesText(s *policies.Settles) string {
 	return text
 }
 
-// owedText says what requests have cost more than their bucket holds, and when the next is let in.
+// owedText returns the debt of a bucket, and the time when the next request is let in.
 func owedText(owed int64, after float32, what string) string {
 	if after <= 0 {
 		return fmt.Sprintf("%d; %s is let in now", owed, what)
@@ -254,7 +256,7 @@ func ends(at *time.Time) string {
 	return at.Format(time.RFC3339)
 }
 
-// endOf is when a refusal ends; of a ban the line that comes first says so.
+// endOf returns the end of a refusal. For a ban it returns a dash: the first line has the end.
 func endOf(d *decisions.Decision) string {
 	if d.From == "ban" {
 		return "-"
@@ -262,7 +264,7 @@ func endOf(d *decisions.Decision) string {
 	return ends(d.Ends)
 }
 
-// parts are what is shown of a request, on one line.
+// parts returns the shown values of a request on one line.
 func parts(shown map[string]string) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(shown)) {

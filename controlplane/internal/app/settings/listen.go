@@ -9,17 +9,17 @@ import (
 
 // ListenFlags say how the control plane is reached beside --listen.
 type ListenFlags struct {
-	TLSCert      string `help:"Certificate in PEM, with what leads to its authority: all listeners but --debug-listen then speak TLS. Read again when it changes." env:"WEIR_TLS_CERT" name:"tls-cert" placeholder:"FILE"`
+	TLSCert      string `help:"Certificate in PEM, with its intermediate certificates: all listeners but --debug-listen then use TLS. Read again when it changes." env:"WEIR_TLS_CERT" name:"tls-cert" placeholder:"FILE"`
 	TLSKey       string `help:"Key of the certificate in PEM." env:"WEIR_TLS_KEY" name:"tls-key" placeholder:"FILE"`
-	NodeListen   string `help:"Address of its own for what Envoys call: --listen then does not serve it." env:"WEIR_NODE_LISTEN" placeholder:"HOST:PORT"`
-	NodeClientCA string `help:"Authorities in PEM: who calls --node-listen needs a certificate of theirs, beside the token. Read again when it changes." env:"WEIR_NODE_CLIENT_CA" name:"node-client-ca" placeholder:"FILE"`
+	NodeListen   string `help:"A separate address for the calls of Envoys: --listen then does not serve them." env:"WEIR_NODE_LISTEN" placeholder:"HOST:PORT"`
+	NodeClientCA string `help:"Authorities in PEM: callers of --node-listen need a certificate of these authorities, beside the token. Read again when it changes." env:"WEIR_NODE_CLIENT_CA" name:"node-client-ca" placeholder:"FILE"`
 	RLSListen    string `help:"Address for the gRPC rate limit service, which Envoy's own ratelimit filter calls." env:"WEIR_RLS_LISTEN" name:"rls-listen" placeholder:"HOST:PORT"`
-	RLSClientCA  string `help:"Authorities in PEM: who calls --rls-listen needs a certificate of theirs, beside the token. Read again when it changes." env:"WEIR_RLS_CLIENT_CA" name:"rls-client-ca" placeholder:"FILE"`
-	RLSOpen      bool   `help:"Serve --rls-listen to all who reach it, without a token." env:"WEIR_RLS_OPEN" name:"rls-open"`
-	RLSMetadata  bool   `help:"Answer calls that are allowed with dynamic metadata too, for Envoy's access log. Refusals have it anyway." env:"WEIR_RLS_METADATA" name:"rls-metadata"`
+	RLSClientCA  string `help:"Authorities in PEM: callers of --rls-listen need a certificate of these authorities, beside the token. Read again when it changes." env:"WEIR_RLS_CLIENT_CA" name:"rls-client-ca" placeholder:"FILE"`
+	RLSOpen      bool   `help:"Serve --rls-listen without a token to every caller that can reach it." env:"WEIR_RLS_OPEN" name:"rls-open"`
+	RLSMetadata  bool   `help:"Add dynamic metadata to answers of allowed calls too, for Envoy's access log. Refusals always have it." env:"WEIR_RLS_METADATA" name:"rls-metadata"`
 	RLQSListen   string `help:"Address for the rate_limit_quota filters of Envoy, over gRPC." env:"WEIR_RLQS_LISTEN" name:"rlqs-listen" placeholder:"HOST:PORT"`
-	RLQSClientCA string `help:"Authorities in PEM: who calls --rlqs-listen needs a certificate of theirs, beside the token. Read again when it changes." env:"WEIR_RLQS_CLIENT_CA" name:"rlqs-client-ca" placeholder:"FILE"`
-	RLQSOpen     bool   `help:"Serve --rlqs-listen to all who reach it, without a token." env:"WEIR_RLQS_OPEN" name:"rlqs-open"`
+	RLQSClientCA string `help:"Authorities in PEM: callers of --rlqs-listen need a certificate of these authorities, beside the token. Read again when it changes." env:"WEIR_RLQS_CLIENT_CA" name:"rlqs-client-ca" placeholder:"FILE"`
+	RLQSOpen     bool   `help:"Serve --rlqs-listen without a token to every caller that can reach it." env:"WEIR_RLQS_OPEN" name:"rlqs-open"`
 	DebugListen  string `help:"Address on this machine for profiles (pprof) without a token, like 127.0.0.1:6060." env:"WEIR_DEBUG_LISTEN" placeholder:"HOST:PORT"`
 }
 
@@ -112,10 +112,10 @@ func (r *resolver) door(name, address, clientCA string, open bool, cert string) 
 
 // LimitFlags bound what callers may ask of the control plane.
 type LimitFlags struct {
-	APIRate        int64    `help:"Requests a second to /v1 under the name of one token; twice as many at once. 0 is no limit." default:"500" env:"WEIR_API_RATE" name:"api-rate" placeholder:"N"`
-	NodeRate       int64    `help:"Requests a second of nodes at one address under the name of one token; twice as many at once. 0 is no limit." default:"20000" env:"WEIR_NODE_RATE" placeholder:"N"`
-	TrustedProxies []string `help:"Networks of the proxies before the control plane, like 10.0.0.0/8: of what they forward the address in x-forwarded-for counts, where callers without a token are told apart." env:"WEIR_TRUSTED_PROXIES" name:"trusted-proxies" placeholder:"NETWORK"`
-	MaxConnections int      `help:"Connections to one listener at once. For a further one the oldest without a valid token is closed; without such it waits. 0 is no limit." default:"8192" env:"WEIR_MAX_CONNECTIONS" placeholder:"N"`
+	APIRate        int64    `help:"Requests a second to /v1 under the name of one token, with a burst of twice this number. 0 is no limit." default:"500" env:"WEIR_API_RATE" name:"api-rate" placeholder:"N"`
+	NodeRate       int64    `help:"Requests a second of nodes at one address under the name of one token, with a burst of twice this number. 0 is no limit." default:"20000" env:"WEIR_NODE_RATE" placeholder:"N"`
+	TrustedProxies []string `help:"Networks of the proxies before the control plane, like 10.0.0.0/8. Callers without a token are told apart by address; for requests from these proxies it is the address in x-forwarded-for." env:"WEIR_TRUSTED_PROXIES" name:"trusted-proxies" placeholder:"NETWORK"`
+	MaxConnections int      `help:"The largest number of connections to one listener. A further connection closes the oldest connection without a valid token, or waits if there is none. 0 is no limit." default:"8192" env:"WEIR_MAX_CONNECTIONS" placeholder:"N"`
 }
 
 // Limits are valid: requests a second, 0 for no limit, and connections to each listener.

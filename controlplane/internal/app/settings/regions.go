@@ -8,9 +8,9 @@ import (
 
 // RegionFlags are given where several groups of control planes share the quotas.
 type RegionFlags struct {
-	Name    string           `help:"Region of this control plane, one of --region-weights. All of a region share a --redis-url." env:"WEIR_REGION_NAME" placeholder:"NAME"`
-	Weights map[string]int64 `help:"All regions, and how they split a quota that has not moved; the same text in every region." env:"WEIR_REGION_WEIGHTS" placeholder:"NAME=N;NAME=N"`
-	URL     string           `help:"Redis that all regions reach, for the document that says who holds what." env:"WEIR_REGION_URL" name:"url" placeholder:"URL"`
+	Name    string           `help:"Region of this control plane, a name in --region-weights. All control planes of a region have the same --redis-url." env:"WEIR_REGION_NAME" placeholder:"NAME"`
+	Weights map[string]int64 `help:"All regions, and their shares of a quota before any share has moved; the same text in every region." env:"WEIR_REGION_WEIGHTS" placeholder:"NAME=N;NAME=N"`
+	URL     string           `help:"Redis that all regions can reach, for the document with the shares of all regions." env:"WEIR_REGION_URL" name:"url" placeholder:"URL"`
 }
 
 // Regions is a valid set of regions.

@@ -19,23 +19,23 @@ import (
 // Flags are what the operator gives, as flags or in the environment.
 type Flags struct {
 	Listen           string        `help:"Address to listen on." default:"127.0.0.1:8080" env:"WEIR_LISTEN" placeholder:"HOST:PORT"`
-	RedisURL         string        `help:"Redis that holds all state, redis:// or rediss://. Without it the embedded store in the data directory does." env:"WEIR_REDIS_URL" name:"redis-url" placeholder:"URL"`
-	LostFill         int64         `help:"Share of its burst, in percent, with which a bucket starts whose state the store has lost: 0 to 100." default:"50" env:"WEIR_LOST_FILL" placeholder:"PERCENT"`
+	RedisURL         string        `help:"Redis for all state, redis:// or rediss://. The default is the embedded store in the data directory." env:"WEIR_REDIS_URL" name:"redis-url" placeholder:"URL"`
+	LostFill         int64         `help:"The tokens that a bucket starts with after the store has lost its state, in percent of its burst: 0 to 100." default:"50" env:"WEIR_LOST_FILL" placeholder:"PERCENT"`
 	DataDir          string        `help:"Directory for the embedded store and generated tokens; weir in the user's state directory by default." env:"WEIR_DATA_DIR" placeholder:"DIR"`
-	AdminTokenFile   string        `help:"File with the administrator's token. Without it and WEIR_ADMIN_TOKEN one is made in the data directory." env:"WEIR_ADMIN_TOKEN_FILE" placeholder:"FILE"`
-	NodeTokenFile    string        `help:"File with the token of the Envoys. Without it and WEIR_NODE_TOKEN one is made in the data directory." env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE"`
-	TokensFile       string        `help:"File with further tokens, one a line as weir token new prints them. It is read again when it changes." env:"WEIR_TOKENS_FILE" placeholder:"FILE"`
-	PolicySet        string        `help:"File or folder that alone says what the policy set is. It is read again when it changes; the files of a folder make one set." env:"WEIR_POLICYSET" name:"policyset" placeholder:"PATH"`
-	PolicySetNodes   string        `help:"Share of the nodes that get a changed set of --policyset first, until weir rollout promote: 1% to 99%." env:"WEIR_POLICYSET_NODES" name:"policyset-nodes" placeholder:"PERCENT"`
-	StorePatience    time.Duration `help:"How long a grant of tokens may wait for a Redis that is far: at most 1s. It waits for three round trips as they are measured, and 40ms in any case." default:"250ms" env:"WEIR_STORE_PATIENCE" placeholder:"DURATION"`
-	PolicySetRemoves string        `help:"Share of the policies in force that a change of the files of --policyset may remove; what removes more is not put into force. One policy may always go." default:"25%" env:"WEIR_POLICYSET_REMOVES" name:"policyset-removes" placeholder:"PERCENT"`
-	RedisMayEvict    bool          `help:"Start although Redis may evict state that cannot be lost when its memory is full." env:"WEIR_REDIS_MAY_EVICT" name:"redis-may-evict"`
+	AdminTokenFile   string        `help:"File with the administrator's token. Without it and WEIR_ADMIN_TOKEN a new token is made in the data directory." env:"WEIR_ADMIN_TOKEN_FILE" placeholder:"FILE"`
+	NodeTokenFile    string        `help:"File with the token of the Envoys. Without it and WEIR_NODE_TOKEN a new token is made in the data directory." env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE"`
+	TokensFile       string        `help:"File with further tokens, one on each line as weir token new prints it. It is read again when it changes." env:"WEIR_TOKENS_FILE" placeholder:"FILE"`
+	PolicySet        string        `help:"File or folder with the policy set, which is then changed only there. It is read again when it changes; the files of a folder make one set." env:"WEIR_POLICYSET" name:"policyset" placeholder:"PATH"`
+	PolicySetNodes   string        `help:"Share of the nodes that gets a changed set of --policyset first, until weir rollout promote: 1% to 99%." env:"WEIR_POLICYSET_NODES" name:"policyset-nodes" placeholder:"PERCENT"`
+	StorePatience    time.Duration `help:"The longest wait of a grant of tokens for a distant Redis: at most 1s. The wait is three measured round trips, and at least 40ms." default:"250ms" env:"WEIR_STORE_PATIENCE" placeholder:"DURATION"`
+	PolicySetRemoves string        `help:"Share of the policies in force that a change of the files of --policyset may remove; a change that removes more is not put into force. Removing a single policy is always allowed." default:"25%" env:"WEIR_POLICYSET_REMOVES" name:"policyset-removes" placeholder:"PERCENT"`
+	RedisMayEvict    bool          `help:"Start although Redis may evict important state when its memory is full." env:"WEIR_REDIS_MAY_EVICT" name:"redis-may-evict"`
 	RegionFlags      `embed:"" prefix:"region-"`
 	ListenFlags      `embed:""`
 	LimitFlags       `embed:""`
-	OTLPEndpoint     string        `help:"Collector of traces that speaks OTLP over HTTP. The OTEL_ variables of the environment count too; without any nothing is traced." env:"WEIR_OTLP_ENDPOINT" name:"otlp-endpoint" placeholder:"URL"`
-	DashboardURL     string        `help:"Where the console's link to a dashboard of its metrics leads, like http://grafana:3000/d/weir; without it there is no link. The control plane itself never asks it." env:"WEIR_DASHBOARD_URL" name:"dashboard-url" placeholder:"URL"`
-	Drain            time.Duration `help:"How long to go on serving after SIGTERM while /readyz says no, so that callers leave before the end: at most 5m." default:"0s" env:"WEIR_DRAIN" placeholder:"DURATION"`
+	OTLPEndpoint     string        `help:"Collector of traces with OTLP over HTTP. The OTEL_ variables of the environment are used too; without all of them nothing is traced." env:"WEIR_OTLP_ENDPOINT" name:"otlp-endpoint" placeholder:"URL"`
+	DashboardURL     string        `help:"Target of the console's link to a dashboard of metrics, like http://grafana:3000/d/weir; without it there is no link. The control plane itself never calls it." env:"WEIR_DASHBOARD_URL" name:"dashboard-url" placeholder:"URL"`
+	Drain            time.Duration `help:"The time that requests are still served after SIGTERM while /readyz answers no, so that callers leave before the end: at most 5m." default:"0s" env:"WEIR_DRAIN" placeholder:"DURATION"`
 	LogLevel         string        `help:"Least severe log messages to write: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"WEIR_LOG_LEVEL"`
 	LogFormat        string        `help:"How log messages are written: json or text." enum:"json,text" default:"json" env:"WEIR_LOG_FORMAT"`
 

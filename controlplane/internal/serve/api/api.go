@@ -179,7 +179,8 @@ func (s *server) Healthz(context.Context, gen.HealthzRequestObject) (gen.Healthz
 func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzResponseObject, error) {
 	var more []string
 	if away := s.config.Hub.Ready(); away != nil {
-		more = append(more, "the store cannot be followed, Envoys get what this replica last read: "+reason(away))
+		more = append(more, "cannot read changes from the store, "+
+			"Envoys get the last state that this replica read: "+reason(away))
 	}
 	state, err := s.state(s.config.Hub.Loaded(), more...)
 	return gen.Readyz200JSONResponse(state), err

@@ -656,7 +656,7 @@ func TestStoreAway(t *testing.T) {
 	for path, want := range map[string]string{"/v1/policyset": set, "/v1/policies/a": `"name":"a"`, "/v1/versions": `"version":1,`, "/v1/versions/1": `"version":1,`} {
 		w := p.do(call{"root", "GET", path, nil, ""})
 		if held := w.Header().Get(api.HeldHeader); w.Code != 200 || !strings.Contains(w.Body.String(), want) ||
-			!strings.HasPrefix(held, "this is what this control plane holds, as of 0s ago: ") {
+			!strings.HasPrefix(held, "this is the copy in the memory of this control plane, as of 0s ago: ") {
 			t.Errorf("%s: %d, %q: %s", path, w.Code, held, w.Body)
 		}
 	}
@@ -668,7 +668,7 @@ func TestStoreAway(t *testing.T) {
 	}
 	p.eventually("/readyz/store", 503)
 	if w := p.do(call{"", "GET", "/readyz", nil, ""}); w.Code != 200 ||
-		!strings.Contains(w.Body.String(), "Envoys get what this replica last read") {
+		!strings.Contains(w.Body.String(), "Envoys get the last state that this replica read") {
 		t.Errorf("/readyz: %d %s", w.Code, w.Body)
 	}
 	before := strings.Count(p.log.String(), "request failed")

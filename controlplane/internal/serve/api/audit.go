@@ -69,14 +69,15 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 func (s *server) knowQuery(ctx context.Context, q audit.Query) error {
 	names := s.config.Tokens.Names()
 	if q.By != "" && !slices.Contains(names, q.By) && s.hasNone(ctx, audit.Query{By: q.By}) {
-		return noName("token", q.By, "and no change by one of this name is kept", names)
+		return noName("token", q.By, "and the log has no change by a token of this name", names)
 	}
 	of, below, _ := strings.Cut(q.Resource, "/")
 	name, _, _ := strings.Cut(below, "/")
 	switch of {
 	case "policies", "keys":
 		if s.hasNone(ctx, audit.Query{Resource: of + "/" + name}) {
-			return s.know(ctx, "policy", "and no change of one of this name is found", []string{name}, policyNames)
+			return s.know(ctx, "policy", "and the log has no change of a policy of this name",
+				[]string{name}, policyNames)
 		}
 	case "consumers", "penalties":
 		if _, err := keyhash.Parse(name); err != nil && name != "" {

@@ -140,7 +140,7 @@ func (s *server) welcome(c echo.Context, op *operation) error {
 	}
 	s.config.Metrics.Throttled(metrics.BoundReaders)
 	c.Response().Header().Set(echo.HeaderConnection, "close")
-	return tooMany(0, "people have as many connections as they may: half of --max-connections")
+	return tooMany(0, "the connections of people have reached their maximum, half of --max-connections")
 }
 
 // errScheme: there is no token to look at.
@@ -201,7 +201,7 @@ func (s *server) admitUsage(from string, keys []foundIn) error {
 	for _, one := range keys {
 		key := one.Key.String()
 		if wait, ok := s.bounds.keys.Take(key); !ok {
-			return refuse(wait, "ask what this key has left")
+			return refuse(wait, "read the remaining quota of this key")
 		}
 		known = known || s.bounds.known.Has(key)
 	}

@@ -34,7 +34,7 @@ var causes = []struct{ sign, said string }{
 	{"MASTERDOWN", "Redis is a replica that has lost its primary"},
 	{"CLUSTERDOWN", "the Redis Cluster is down or lacks a part of its slots"},
 	{"LOADING", "Redis is loading its data"},
-	{"max number of clients", "Redis has as many clients as it may have (maxclients)"},
+	{"max number of clients", "Redis has reached its maximum of clients (maxclients)"},
 	{"BUSY Redis", "Redis is busy with a script"},
 }
 

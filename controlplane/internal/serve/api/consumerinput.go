@@ -44,7 +44,7 @@ func (s *server) batch(
 		}
 		if before, twice := first[p.key]; twice {
 			found[i] = policy.Problems{{Path: batchAt(i) + "id",
-				Reason: fmt.Sprintf("is the same as that of consumers[%d]", before)}}
+				Reason: fmt.Sprintf("is the same id as in consumers[%d]", before)}}
 			continue
 		}
 		first[p.key] = i

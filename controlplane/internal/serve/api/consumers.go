@@ -172,7 +172,7 @@ func (s *server) GetConsumer(
 		held, known := s.config.Consumers.Held(p.key)
 		if !known {
 			return nil, &failure{code: errs.StoreUnavailable, cause: err, detail: failing(err) +
-				"; this control plane holds the bans and what it was lately asked, and nothing of this consumer"}
+				"; this control plane has only the bans and recently read consumers in memory, and not this consumer"}
 		}
 		s.noteHeld(ctx, err, s.config.Hub.Followed())
 		if record, err = held, nil; held.Revision == 0 {

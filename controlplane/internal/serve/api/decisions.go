@@ -89,14 +89,14 @@ func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (who
 	}
 	switch {
 	case params.Key != "" && len(params.Partition) > 0:
-		return who, badRequest("key and partition both name a partition key: give one of them")
+		return who, badRequest("key and partition both name a partition key: give key or partition")
 	case params.Key != "":
 		q.Buckets = []string{params.Key}
 		return who, nil
 	case len(params.Partition) == 0:
 		return who, nil
 	case params.Policy == "":
-		return who, badRequest("partition needs policy: a partition key is that of one policy")
+		return who, badRequest("partition needs policy: a partition key belongs to one policy")
 	}
 	k, err := s.key(params.Policy, gen.GetKeyParams{Partition: params.Partition, Source: params.Source})
 	if err != nil {

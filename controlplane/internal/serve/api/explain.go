@@ -111,7 +111,8 @@ func (s *server) explaining(ctx context.Context, request explain.Request, versio
 	if active.Draft != nil && active.Draft.Version.Number == version {
 		x.by, x.drafted = active.Draft, true
 	} else if version > 0 && (x.by == nil || x.by.Version.Number != version) {
-		return nil, badRequest("version %d is not in force: leave it out, or name one that weir rollout does", version)
+		return nil, badRequest("version %d is not in force: leave it out, or give a version that "+
+			"weir rollout names", version)
 	}
 	x.answer = gen.Explained{Complete: true, Policies: []gen.ExplainedPolicy{}, Others: []gen.MissedPolicy{}}
 	if x.by == nil { // There is none yet.
@@ -297,7 +298,7 @@ func (x *explaining) judge(one *gen.ExplainedPolicy, held *gen.Bucket, no *refus
 	case held.Level >= no.cost:
 		return nil
 	case no.limit.InFlight:
-		x.depends(one, "all permits are held by Envoys; one that holds some and has a place free lets it pass")
+		x.depends(one, "all permits are held by Envoys; an Envoy with a free permit lets it pass")
 		return nil
 	case no.cost > no.limit.Params.Burst:
 		no.reason, no.wait = policy.ReasonTooDear, 0

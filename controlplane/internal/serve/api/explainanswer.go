@@ -30,7 +30,7 @@ func (x *explaining) conclude() {
 		return p.Verdict == gen.ExplainedPolicyVerdictDepends && p.State == gen.ExplainedPolicyStateEnforce
 	}):
 		a.Verdict = gen.ExplainedAnswerVerdictDepends
-		a.Sentence = "It depends on the Envoy: the policies below say on what."
+		a.Sentence = "It depends on the Envoy: see the policies below."
 	case slices.ContainsFunc(x.Misses, lacksAddress):
 		a.Verdict = gen.ExplainedAnswerVerdictDepends
 		a.Sentence = "It depends on the client's address, which is not given: say --client-ip."

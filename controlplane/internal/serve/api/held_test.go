@@ -82,7 +82,8 @@ func TestWhatIsHeldIsSaidWhileTheStoreIsAway(t *testing.T) {
 			p.problem(w, 503, "store-unavailable")
 		case w.Code != 200 || !strings.Contains(w.Body.String(), q.has):
 			t.Errorf("%s: %d %s", q.path, w.Code, w.Body)
-		case q.how == "held" && !strings.HasPrefix(held, "this is what this control plane holds, as of "):
+		case q.how == "held" && !strings.HasPrefix(held,
+			"this is the copy in the memory of this control plane, as of "):
 			t.Errorf("%s says %q", q.path, held)
 		}
 	}

@@ -117,8 +117,8 @@ func unchangeable(k bucketKey, places []place) error {
 		return &failure{code: errs.LocalPolicy,
 			detail: "the buckets of a local policy are in each Envoy alone: reset fills them"}
 	}
-	return badRequest("policy %s has nothing for this key that can be filled: what is in flight ends by itself, and "+
-		"a quota of 0 refuses all", k.policy.Name)
+	return badRequest("policy %s has no bucket for this key that can be filled: requests in flight end by "+
+		"themselves, and a quota of 0 refuses all", k.policy.Name)
 }
 
 // changedInPart is the failure to change all buckets of a key where some have been changed: which,

@@ -105,7 +105,7 @@ func knowZone(zone string, all []nodes.Node) error {
 	if zone == "" || slices.Contains(zones, zone) {
 		return nil
 	}
-	return noName("zone", zone, "weir get nodes shows those of all nodes", zones)
+	return noName("zone", zone, "weir get nodes shows the zones of all nodes", zones)
 }
 
 // standing is what an operator looks for among nodes.

@@ -247,7 +247,7 @@ func TestListsSayWhatTheyCanBeAskedFor(t *testing.T) {
 		"/v1/nodes?away=no&fallen=yes":      "fallen must be true or false; away must be true or false",
 		"/v1/decisions?key=12":              "key must be the hash of a partition key, 32 digits",
 		"/v1/decisions?policy=all&partition=client_ip:1.2.3.4&key=" + strings.Repeat("0", 32): "" +
-			"key and partition both name a partition key: give one of them",
+			"key and partition both name a partition key: give key or partition",
 	} {
 		w := p.do(call{"eyes", "GET", path, nil, ""})
 		p.problem(w, 400, "bad-request")

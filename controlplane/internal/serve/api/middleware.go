@@ -185,7 +185,7 @@ func (s *server) fail(err error, c echo.Context) {
 	}
 	body, err := json.Marshal(p)
 	if err != nil {
-		s.config.Log.Error("a problem cannot be written", "id", p.RequestID, "error", err)
+		s.config.Log.Error("cannot write the problem", "id", p.RequestID, "error", err)
 		c.Response().WriteHeader(http.StatusInternalServerError)
 		return
 	}
@@ -227,7 +227,7 @@ func (s *server) noteHeld(ctx context.Context, away error, since time.Time) {
 	if !since.IsZero() {
 		age = fmt.Sprintf(", as of %s ago", max(s.config.Now().Sub(since), 0).Truncate(time.Second))
 	}
-	answer.Set(HeldHeader, "this is what this control plane holds"+age+": "+reason(away))
+	answer.Set(HeldHeader, "this is the copy in the memory of this control plane"+age+": "+reason(away))
 }
 
 // noteAway is noteHeld for an answer that comes from memory whether the store is away or not.

@@ -56,9 +56,9 @@ func (s *server) penaltyQuery(params gen.PardonPenaltiesParams) (q penalties.Que
 	}
 	switch {
 	case params.Policy == "":
-		return q, badRequest("partition needs policy: a partition key is that of one policy")
+		return q, badRequest("partition needs policy: a partition key belongs to one policy")
 	case params.Key != "":
-		return q, badRequest("partition and key both name the caller: give one of them")
+		return q, badRequest("partition and key both name the caller: give partition or key")
 	}
 	q.Keys, err = s.penaltyKeys(params)
 	return q, err

@@ -66,7 +66,7 @@ var answers = map[errs.Code]struct {
 	errs.TooManyRequests:      {status: http.StatusTooManyRequests},
 	errs.Unreadable:           {status: http.StatusInternalServerError},
 	errs.Internal: {
-		http.StatusInternalServerError, "something went wrong here; the log has more under the request id",
+		http.StatusInternalServerError, "internal error; see the log under the request id",
 	},
 	errs.Stopping:         {http.StatusServiceUnavailable, "the control plane is shutting down"},
 	errs.StoreUnavailable: {http.StatusServiceUnavailable, "the store does not answer; try again"},
@@ -74,14 +74,14 @@ var answers = map[errs.Code]struct {
 
 // What errs.Conflict means for each thing that If-Match can name.
 const (
-	policySetChanged = "the policy set is no longer the version that If-Match names: " +
-		"get it again, apply your change to that, and put it with its ETag"
-	rolloutChanged = "the rollout is no longer as If-Match names it: " +
-		"get it again, and go on from there with its ETag"
-	consumerChanged = "the consumer is no longer what If-Match names: " +
-		"get it again and change that; nothing assigned has the ETag \"0\""
-	enforcementChanged = "the orders in force are no longer those that If-Match names: " +
-		"get them again, and change those; before the first order the ETag is \"0\""
+	policySetChanged = "the policy set has changed since the ETag in If-Match: " +
+		"get it again, apply your change to the new version, and put it with the new ETag"
+	rolloutChanged = "the rollout has changed since the ETag in If-Match: " +
+		"get it again, and continue with the new ETag"
+	consumerChanged = "the consumer has changed since the ETag in If-Match: " +
+		"get it again and change the new state; a consumer without a record has the ETag \"0\""
+	enforcementChanged = "the orders in force have changed since the ETag in If-Match: " +
+		"get them again and change the new list; before the first order the ETag is \"0\""
 )
 
 // failure is an error with everything that its answer needs.

@@ -156,7 +156,7 @@ func verifiedSource(text string) (s policy.Source, err error) {
 			all = append(all, k.Written())
 		}
 	}
-	return s, fmt.Errorf("%q is no source of what Envoy verifies: there are %s", text, strings.Join(all, ", "))
+	return s, fmt.Errorf("%q is not a source of verified values; use one of %s", text, strings.Join(all, ", "))
 }
 
 // attributes are the request as an index has it. The client's address is given as such, so no hops

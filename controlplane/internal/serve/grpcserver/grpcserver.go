@@ -119,8 +119,8 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	bounded := access.NewListener(socket, c.Connections, c.Now, func(address string) {
-		c.Log.Warn("there are as many connections as there may be: "+
-			"for each new one the oldest without a valid token is closed, or it waits",
+		c.Log.Warn("the maximum of connections is reached: "+
+			"each new connection closes the oldest connection without a valid token, or waits",
 			"for", c.Name, "bound", c.Connections, "most_from", address)
 	})
 	c.Metrics.Connections(c.Name, bounded.Counts)

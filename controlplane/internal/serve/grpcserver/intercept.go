@@ -37,7 +37,7 @@ func (s *Server) unary(
 	}
 	if !s.calls.Take() {
 		s.config.Metrics.Throttled(metrics.BoundTurns)
-		return nil, status.Error(codes.ResourceExhausted, "as many calls are being answered as may be")
+		return nil, status.Error(codes.ResourceExhausted, "too many calls: the maximum of concurrent calls is reached")
 	}
 	defer s.calls.Leave()
 	if s.config.Patience == 0 {
@@ -59,7 +59,7 @@ func (s *Server) stream(
 	}
 	if !s.streams.Take() {
 		s.config.Metrics.Throttled(metrics.BoundTurns)
-		return status.Error(codes.ResourceExhausted, "as many streams are open as may be")
+		return status.Error(codes.ResourceExhausted, "too many streams: the maximum of open streams is reached")
 	}
 	defer s.streams.Leave()
 	ctx, cancel := context.WithCancel(o.ctx)
