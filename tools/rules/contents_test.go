@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -34,6 +35,23 @@ func TestLinksNameHeadings(t *testing.T) {
 				t.Errorf("%s: %s has no heading #%s", name, target, m[2])
 			}
 		}
+	}
+}
+
+// A link to a file of the tree names one that is there.
+func TestLinksNameFiles(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([\w./-]+)(#[^)]*)?\)`)
+	links := 0
+	for _, name := range markdown(t) {
+		for _, m := range link.FindAllStringSubmatch(withoutCode(read(t, name)), -1) {
+			links++
+			if _, err := os.Stat(filepath.Join(root, path.Dir(name), m[1])); err != nil {
+				t.Errorf("%s: the link %s names no file", name, m[1])
+			}
+		}
+	}
+	if links < 200 {
+		t.Errorf("only %d links are found", links)
 	}
 }
 
