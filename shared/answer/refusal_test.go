@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// The table as docs/integrate/for-api-consumers.md and docs/choose/policies.md have it. An item is:
+// The table as docs/integrate/for-api-consumers.md and docs/choose/answers.md have it. An item is:
 // statuses, type, whether it counts for a penalty, has a Retry-After, and says x-envoy-ratelimited,
 // and the sentence.
 func TestTheTableOfReasons(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-var draw = flag.Bool("draw", false, "print the picture of docs/choose/policies.md instead of checking it")
+var draw = flag.Bool("draw", false, "print the picture of docs/choose/algorithms.md instead of checking it")
 
 const (
-	pageOfPolicies = "../../docs/choose/policies.md"
+	pageOfPolicies = "../../docs/choose/algorithms.md"
 	pictured       = 30 // seconds
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-var printed = flag.Bool("print", false, "print the tables of docs/choose/policies.md instead of checking them")
+var printed = flag.Bool("print", false, "print the tables of docs/choose/algorithms.md instead of checking them")
 
 const (
 	estimatedQuota  = 100
@@ -278,12 +278,12 @@ func TestTheCountersErrorIsWhatThePageSays(t *testing.T) {
 		fmt.Print(want)
 		return
 	}
-	page, err := os.ReadFile("../../docs/choose/policies.md")
+	page, err := os.ReadFile("../../docs/choose/algorithms.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), want) {
-		t.Errorf("docs/choose/policies.md should show (go test ./shared/quota -run CountersError -print):\n%s",
+		t.Errorf("docs/choose/algorithms.md should show (go test ./shared/quota -run CountersError -print):\n%s",
 			want)
 	}
 }

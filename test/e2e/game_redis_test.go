@@ -22,7 +22,7 @@ import (
 const nowhere = "127.0.0.1:1"
 
 // followTakes is in how many seconds all control planes follow the name of Redis, by
-// docs/night/failover.md.
+// docs/night/faults.md.
 const followTakes = 6
 
 // keptFiles are options of the game's Redis servers.

@@ -257,7 +257,7 @@ func (g *game) round() (what string) {
 	g.awaitPolicies()
 	g.awaitGround()
 	away := time.Since(begin)
-	time.Sleep(time.Second) // Until what shares have let through is charged: 0.7 s, as docs/night/failover.md says.
+	time.Sleep(time.Second) // Until what shares have let through is charged: 0.7 s, as docs/internals/shares.md says.
 	most := g.places.atMost()
 	byShare, late := g.calm(c)
 	again := max(c.again, electedAgain*float64(g.elections()-elected))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// incident makes the state that a row of "At three in the morning" in docs/run/operations.md asks
+// incident makes the state that a row of "At three in the morning" in docs/night/incidents.md asks
 // about, and names what the answer has to have.
 type incident struct {
 	question string // the row's first cell
@@ -150,7 +150,7 @@ func (r *runner) must(script string) string {
 // commandsOfTheNight are the commands that the page has for each question at three in the morning.
 func commandsOfTheNight(t *testing.T) map[string][]string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(repository, "docs/run/operations.md"))
+	content, err := os.ReadFile(filepath.Join(repository, "docs/night/incidents.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,12 @@ import (
 const (
 	rulesFile     = "deploy/prometheus/weir.rules.yaml"
 	dashboardFile = "deploy/grafana/weir.json"
-	metricsPage   = "docs/reference/metrics.md"
-	runbook       = "docs/run/operations.md"
+)
+
+// The pages on metrics, and those on alerts, by the half of Weir.
+var (
+	metricsPages = []string{"docs/reference/metrics.md", "docs/reference/metrics-control-plane.md"}
+	runbooks     = []string{"docs/night/alerts.md", "docs/night/alerts-envoys.md"}
 )
 
 // alert is one of the alert rules.
@@ -63,12 +67,16 @@ func TestPromtoolAcceptsTheRules(t *testing.T) {
 // Each alert says how bad it is and where to read on, is tested, and has a section of that name in
 // the runbook, which has no others.
 func TestEachAlertSaysWhatToDo(t *testing.T) {
-	page, tests := read(t, runbook), read(t, "deploy/prometheus/weir.rules.test.yaml")
-	sections := regexp.MustCompile(`(?m)^### (Weir[A-Za-z]+)\n\n(.+)`).FindAllStringSubmatch(page, -1)
+	tests, sections, pageOf := read(t, "deploy/prometheus/weir.rules.test.yaml"), []string{}, map[string]string{}
+	for _, page := range runbooks {
+		for _, m := range regexp.MustCompile(`(?m)^## (Weir[A-Za-z]+)\n\n(.+)`).FindAllStringSubmatch(read(t, page), -1) {
+			sections, pageOf[m[1]] = append(sections, m[1]), page
+		}
+	}
 	var names []string
 	for _, a := range alerts(t) {
 		names = append(names, a.Alert)
-		if want := "https://github.com/weir-proxy/weir/blob/main/" + runbook + "#" +
+		if want := "https://github.com/weir-proxy/weir/blob/main/" + pageOf[a.Alert] + "#" +
 			strings.ToLower(a.Alert); a.Annotations["runbook_url"] != want {
 			t.Errorf("%s leads to %s, not %s", a.Alert, a.Annotations["runbook_url"], want)
 		}
@@ -79,13 +87,13 @@ func TestEachAlertSaysWhatToDo(t *testing.T) {
 		if !strings.Contains(tests, "  - name: "+a.Alert+"\n") {
 			t.Errorf("%s is not tested", a.Alert)
 		}
-		if !slices.ContainsFunc(sections, func(s []string) bool { return s[1] == a.Alert }) {
-			t.Errorf("%s has no section %s that says what to do", runbook, a.Alert)
+		if pageOf[a.Alert] == "" {
+			t.Errorf("%v have no section %s that says what to do", runbooks, a.Alert)
 		}
 	}
 	for _, s := range sections {
-		if !slices.Contains(names, s[1]) {
-			t.Errorf("%s has a section %s, which is no alert", runbook, s[1])
+		if !slices.Contains(names, s) {
+			t.Errorf("%s has a section %s, which is no alert", pageOf[s], s)
 		}
 	}
 }
@@ -112,7 +120,7 @@ var labels = []string{"weir_policy", "weir_outcome", "weir_class"}
 // an empty graph.
 func TestDashboardAndAlertsUseKnownMetrics(t *testing.T) {
 	known := map[string]bool{}
-	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(read(t, metricsPage), -1) {
+	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(readAll(t, metricsPages), -1) {
 		known[m[1]] = true
 	}
 	used := map[string]string{}
@@ -135,7 +143,7 @@ func TestDashboardAndAlertsUseKnownMetrics(t *testing.T) {
 				}
 			}
 			if !known[name] && !slices.Contains(labels, name) {
-				t.Errorf("%s uses %s, which docs/reference/metrics.md does not have", by, name)
+				t.Errorf("%s uses %s, which no page on metrics has", by, name)
 			}
 		}
 	}

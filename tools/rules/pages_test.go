@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -23,8 +24,23 @@ func manualPages(t *testing.T) (pages []string) {
 	return pages
 }
 
-// The map of the manual leads to every page, each page says whom it is for, and the front page
-// stays short.
+// figuresOf finds the parts of a page that a program writes.
+var figuresOf = regexp.MustCompile(`(?s)<!-- .*?<!-- (end|until)`)
+
+// written returns the text of a page that people wrote.
+func written(page string) string { return figuresOf.ReplaceAllString(page, "") }
+
+// readAll reads several pages as one text.
+func readAll(t *testing.T, pages []string) (all string) {
+	t.Helper()
+	for _, page := range pages {
+		all += read(t, page) + "\n"
+	}
+	return all
+}
+
+// The map of the manual leads to every page, each page says whom it is for and stays short, and so
+// does the front page.
 func TestTheMapHasEveryPage(t *testing.T) {
 	links := read(t, "docs/README.md")
 	for _, page := range manualPages(t) {
@@ -34,6 +50,11 @@ func TestTheMapHasEveryPage(t *testing.T) {
 		_, opening, _ := strings.Cut(read(t, page), "\n\n")
 		if !generatedPages[page] && !strings.HasPrefix(opening, "For ") {
 			t.Errorf("%s does not begin with whom it is for", page)
+		}
+	}
+	for _, page := range manualPages(t) {
+		if words := len(strings.Fields(written(read(t, page)))); words > 2500 && !generatedPages[page] {
+			t.Errorf("%s has %d words, at most 2500 are read as one: split it by its purposes", page, words)
 		}
 	}
 	if words := len(strings.Fields(read(t, "README.md"))); words > 1200 {

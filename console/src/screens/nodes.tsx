@@ -31,7 +31,7 @@ export function Nodes() {
               <Card title="Envoys" more={f.counts.found < all && <span className="quiet">{f.counts.found} of {plural(all, 'node')}</span>}>
                 <Table
                   label="Nodes" rows={rowsOf(list, pages.map((p) => p.nodes), f.counts.found)} id={(n) => n.id + n.boot} columns={columns(f)}
-                  empty={all > 0 ? 'No node is like this.' : 'No Envoy has polled this control plane yet. docs/run/operations.md says how to connect one.'}
+                  empty={all > 0 ? 'No node is like this.' : 'No Envoy has polled this control plane yet. docs/run/install.md says how to connect one.'}
                 />
               </Card>
             </>

@@ -10,12 +10,18 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/cli"
 )
 
-const migrationPage = "../../../docs/start/migration.md"
+// The pages on migration show for each source a configuration, which is a file of the examples, and
+// the policies that the import writes. The first line of a block names the file or the command.
+func TestThePagesOnMigrationShowRealImports(t *testing.T) {
+	for _, page := range []string{"migration.md", "migration-envoy.md"} {
+		t.Run(page, func(t *testing.T) { checkImports(t, "../../../docs/start/"+page) })
+	}
+}
 
-// The page on migration shows for each source a configuration, which is a file of the examples, and
-// what the import makes of it. The first line of a block names the file or the command.
-func TestThePageOnMigrationShowsRealImports(t *testing.T) {
-	text, err := os.ReadFile(migrationPage)
+// checkImports compares the blocks of a page with the files and the imports that they show.
+func checkImports(t *testing.T, name string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +57,7 @@ func TestThePageOnMigrationShowsRealImports(t *testing.T) {
 		t.Error("the page shows no import")
 	}
 	if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(migrationPage, []byte(page), 0o644); err != nil {
+		if err := os.WriteFile(name, []byte(page), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 // The page with the figures; what stands between these lines of it is written by this program.
 const (
-	pageName  = "measured/performance.md"
+	pageName  = "measured/tested.md"
 	beginMark = "<!-- module: make module-cost writes it -->\n"
 	endMark   = "<!-- end of module -->\n"
 )

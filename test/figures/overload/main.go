@@ -22,7 +22,7 @@ func main() { figures.Main("overload", run) }
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f := flag.NewFlagSet("overload", flag.ContinueOnError)
 	phase := f.Duration("phase", 15*time.Second, "how long each of the three phases lasts")
-	docs := f.String("docs", "", "write the plot, and the table into choose/overload.md, in this folder")
+	docs := f.String("docs", "", "write the plot, and the table into choose/adaptive.md, in this folder")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {

@@ -29,7 +29,7 @@ func table(courses []*course) figures.Table {
 
 // The page, and the lines of it between which the table stands.
 const (
-	pageName    = "choose/overload.md"
+	pageName    = "choose/adaptive.md"
 	tableBegins = "<!-- written by make overload -->\n"
 	tableEnds   = "<!-- until here -->\n"
 )

@@ -23,7 +23,7 @@ type report struct {
 
 // The page with the figures and the run that they come from, in the folder of the documentation.
 const (
-	pageName = "measured/performance.md"
+	pageName = "measured/scale.md"
 	dataName = "measured/scale.json"
 
 	beginMark = "<!-- figures: make scale writes them -->\n"

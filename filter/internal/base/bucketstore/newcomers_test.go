@@ -161,7 +161,7 @@ func TestACellKeepsHowMuchIsOwed(t *testing.T) {
 
 // The page where users choose an algorithm describes the effect of a flood on newcomers.
 func TestThePageHasTheEffectOfAFloodOnNewcomers(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/choose/policies.md")
+	page, err := os.ReadFile("../../../../docs/choose/algorithms.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestThePageHasTheEffectOfAFloodOnNewcomers(t *testing.T) {
 			refused*100/floodKeys, away*100/newcomers, got,
 			refusedMore*100/largerFlood, larger*100/newcomers, hour*100/newcomers, hours*100/newcomers)
 		if !strings.Contains(string(page), want) {
-			t.Errorf("docs/choose/policies.md should have the row\n%s", want)
+			t.Errorf("docs/choose/algorithms.md should have the row\n%s", want)
 		}
 	}
 }
