@@ -15,12 +15,14 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// growing is the blocks of docs/start/growing.md in one language.
+// growing returns the blocks in one language of the pages that lead from one Envoy to regions.
 func growing(t *testing.T, language string) (all []string) {
 	t.Helper()
-	for _, b := range blocks(t, "docs/start/growing.md") {
-		if b.language == language {
-			all = append(all, b.text)
+	for _, page := range []string{"04-one-envoy", "05-control-plane", "07-redis", "10-production"} {
+		for _, b := range blocks(t, "docs/start/"+page+".md") {
+			if b.language == language {
+				all = append(all, b.text)
+			}
 		}
 	}
 	return all
@@ -47,7 +49,7 @@ func customer(w *world, envoy int, key string, requests int) (passed int64) {
 	return got.statuses[200]
 }
 
-// commands runs the lines of a block in a folder that holds the page's limits.yaml. What serves
+// commands runs the lines of a block in a folder that holds the pages' limits.yaml. What serves
 // runs on until the test ends; ports stand for 8080 and so on, and the texts of replace for those
 // of the page.
 func commands(t *testing.T, block string, ports []int, replace ...string) (serving []*stack.Process) {
@@ -136,7 +138,7 @@ func freePorts(t *testing.T, n int) (ports []int) {
 	return ports
 }
 
-// Steps 1 and 2: 100 pass through one Envoy, and through two with the half each.
+// Page 4: 100 pass through one Envoy, and through two with the half each.
 func TestGrowingWithoutAServer(t *testing.T) {
 	t.Parallel()
 	for i, envoys := range []int{1, 2} {
@@ -146,12 +148,12 @@ func TestGrowingWithoutAServer(t *testing.T) {
 			passed += customer(w, e, "acme", 120)
 		}
 		if passed != 100 {
-			t.Errorf("step %d: %d of 100 passed", i+1, passed)
+			t.Errorf("%d Envoys: %d of 100 passed", envoys, passed)
 		}
 	}
 }
 
-// Step 3: what one Envoy has let through the other one knows. The first 60 of 100 all pass.
+// Page 5: what one Envoy has let through the other one knows. The first 60 of 100 all pass.
 func TestGrowingToAControlPlane(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{alone: true, envoys: 2, plugin: oneLine(growing(t, "json")[2])})
@@ -173,7 +175,7 @@ func awaitGlobal(w *world, port int) (first, second int64) {
 	return customer(w, 0, "acme", 60), customer(w, 1, "acme", 60)
 }
 
-// Step 4: two control planes on one Redis, of which the first is killed. No customer within the
+// Page 7: two control planes on one Redis, of which the first is killed. No customer within the
 // limit is refused.
 func TestGrowingToRedis(t *testing.T) {
 	t.Parallel()
@@ -193,7 +195,7 @@ func TestGrowingToRedis(t *testing.T) {
 	}
 }
 
-// Step 6: two regions, each with a Redis of its own, and one between them.
+// Page 10: two regions, each with a Redis of its own, and one between them.
 func TestGrowingToRegions(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{alone: true})

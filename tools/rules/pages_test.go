@@ -61,3 +61,53 @@ func TestTheMapHasEveryPage(t *testing.T) {
 		t.Errorf("README.md has %d words, at most 1200 may be read in five minutes", words)
 	}
 }
+
+// maxCellWords is how many words a cell of a table has at most. Longer text goes below the table.
+const maxCellWords = 25
+
+// longCells returns the cells of a page's tables that have too many words. A list of tests, in the
+// column "shown by", is free.
+func longCells(page string) (cells []string) {
+	names := false
+	for _, line := range strings.Split(withoutCode(written(page)), "\n") {
+		row, inTable := strings.CutPrefix(line, "|")
+		if !inTable {
+			names = false
+			continue
+		}
+		names = names || strings.HasSuffix(line, "| shown by |")
+		columns := strings.Split(strings.TrimSuffix(row, "|"), "|")
+		if names {
+			columns = columns[:len(columns)-1]
+		}
+		for _, cell := range columns {
+			if len(strings.Fields(cell)) > maxCellWords {
+				cells = append(cells, strings.TrimSpace(cell))
+			}
+		}
+	}
+	return cells
+}
+
+func TestCellsOfTablesAreShort(t *testing.T) {
+	for _, page := range markdown(t) {
+		if generatedPages[page] {
+			continue
+		}
+		for _, cell := range longCells(read(t, page)) {
+			t.Errorf("%s: a cell has more than %d words, move some below the table: %s", page, maxCellWords, cell)
+		}
+	}
+	long := strings.Repeat("word ", maxCellWords+1)
+	for page, want := range map[string]int{
+		"| a | " + long + " |":                                 1,
+		"| a | shown by |\n| --- | --- |\n| b | " + long + "|": 0,
+		"| a | shown by |\n| --- | --- |\n| " + long + "| b |": 1,
+		"```\n| " + long + " |\n```":                           0,
+		long:                                                   0,
+	} {
+		if got := longCells(page); len(got) != want {
+			t.Errorf("%q has the long cells %q, want %d", page, got, want)
+		}
+	}
+}
