@@ -42,7 +42,7 @@ func testAdjust(t *testing.T, s *Instance) {
 	do(lease.Change{}, 55, 20, 0)
 	do(lease.Change{Reset: true}, 80, 20, 25)
 	do(lease.Change{Give: 5}, 80, 20, 0)
-	// What a node asks for next goes by that.
+	// The answer decides what a node asks for next.
 	g := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{{Bucket: bucket, Ask: spend}}))
 	if g[0].Waiting != 40 || g[0].Level != 40 {
 		t.Errorf("%+v", g[0])
@@ -58,8 +58,8 @@ func testAdjust(t *testing.T, s *Instance) {
 	}
 }
 
-// While a version is rolled out a bucket has two ledgers: each is looked at and changed alone. Once
-// the version is promoted, the draft's is the bucket's.
+// During the rollout of a version, a bucket has two ledgers, which are read and changed separately.
+// After the promotion, the ledger of the draft becomes the ledger of the bucket.
 func testAdjustTwins(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	for n, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.SlidingLog} {
@@ -157,8 +157,8 @@ func testAdjustFollowsTheLedgers(t *testing.T, s *Instance) {
 	}
 }
 
-// While tokens are given back and others take tokens, no token is taken twice and none is lost. The
-// bucket is used less often than the store attempts to change it, so each change must succeed.
+// No token is taken twice and none is lost while tokens are given back and others take tokens. The
+// bucket is used less often than the store retries a change, so each change must succeed.
 func testAdjustRace(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	p, err := quota.NewParams(1000, quota.Day, 1000)

@@ -35,7 +35,7 @@ func testAudit(t *testing.T, s *Instance) {
 	must[uint64](t)(consumers.Kept{In: s}.WriteConsumers(ctx, write("gold", "consumer.put")))
 	must1(t, s.Append(ctx, 1, version(2), audit.Entry{Action: "policy.patch", Resource: "policies/a"}))
 	must[uint64](t)(consumers.Kept{In: s}.WriteConsumers(ctx, write("", "consumer.delete")))
-	// What is refused leaves no entry.
+	// A refused change leaves no entry.
 	if err := s.Append(ctx, 1, version(2), who); err == nil {
 		t.Error("a conflict is none")
 	}
@@ -72,7 +72,7 @@ func testAudit(t *testing.T, s *Instance) {
 	testAuditPages(t, s, all)
 }
 
-// testAuditPages reads what all holds, newest first, from each of its entries on.
+// testAuditPages reads the entries of all, newest first, starting from each of them.
 func testAuditPages(t *testing.T, s *Instance, all []audit.Entry) {
 	ctx := testContext(t)
 	for before := range all {
@@ -91,7 +91,7 @@ func testAuditPages(t *testing.T, s *Instance, all []audit.Entry) {
 	}
 }
 
-// tierIn is the tier of a record, or the value itself.
+// tierIn returns the tier of a record, or the value itself.
 func tierIn(value []byte) string {
 	var r consumers.Record
 	if json.Unmarshal(value, &r) == nil {

@@ -157,8 +157,8 @@ func testConsumerRace(t *testing.T, s *Instance) {
 	}
 }
 
-// checkExceptions checks whether there are consumers with more than a tier, and the revision of
-// these.
+// checkExceptions checks whether there are consumers with exceptions, and the revision of the
+// exceptions.
 func checkExceptions(t *testing.T, s *Instance, special bool, revision uint64) {
 	t.Helper()
 	ctx := testContext(t)
@@ -209,7 +209,7 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	if len(later) != 1 || later[0].Key != consumerKey(3) || later[0].Record.Bypass == nil {
 		t.Errorf("after revision %d: %+v", second, later)
 	}
-	// A consumer that loses it is a change too; a revision that was seen elsewhere is not undercut.
+	// The end of an exception is a change too. A revision that was seen elsewhere is exceeded.
 	write(2, &consumers.Record{Tier: "free"})
 	write(3, nil)
 	write(4, &consumers.Record{Tier: "free"})
@@ -220,7 +220,7 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	if banned := must[[]consumers.Listed](t)((consumers.Kept{In: s}).BannedConsumers(ctx, 10)); len(banned) != 0 {
 		t.Errorf("still banned are %+v", banned)
 	}
-	// What has ended is not special.
+	// An exception that has ended does not count.
 	write(5, &consumers.Record{Banned: &consumers.Mark{Expires: time.Now().Add(-time.Hour)}})
 	state(false, 42)
 }
@@ -249,7 +249,7 @@ func testManyConsumers(t *testing.T, s *Instance) {
 			t.Fatalf("change %+v", c)
 		}
 	}
-	// One that is not as expected stops all of them.
+	// One unexpected revision stops all changes of the commit.
 	c := batch(0, 3, "c")
 	c.Writes[2].Any = false
 	if _, err := (consumers.Kept{In: s}).WriteConsumers(ctx, c); !errors.Is(err, errs.Conflict) {

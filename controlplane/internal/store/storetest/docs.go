@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
 )
 
-// Documents are written on top of what is there, with their entries or not at all.
+// Documents are written on top of the expected revision together with their entries, or not at all.
 func testDocuments(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	read := func(name docs.Name, known, revision uint64, value string) {
@@ -59,7 +59,7 @@ func testDocuments(t *testing.T, s *Instance) {
 	}
 }
 
-// Of writers that have read the same, one wins.
+// Exactly one of several writers that have read the same revision succeeds.
 func testCells(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	for _, c := range []docs.Cell{{Store: s, Name: docs.Region}, {Store: s, Name: docs.Regions}} {

@@ -24,16 +24,17 @@ func (s *Instance) one(t *testing.T, it leases.Item) lease.Grant {
 	return must[[]lease.Grant](t)(s.Grant(testContext(t), []leases.Item{it}))[0]
 }
 
-// game draws asks as hostile as they come: all sizes of figures, limits that change under leases,
-// older versions, edges of leases and refills. It keeps the ledgers that the store should have.
+// game draws asks that are as difficult as possible: all sizes of numbers, limits that change under
+// leases, older versions, bounds of leases and refills. It holds the ledgers that the store should
+// have.
 type game struct {
 	r       *rand.Rand
 	params  []quota.Params
 	version uint64
 	now     quota.Instant
-	// churn: one ask in so many changes a limit.
+	// churn is the mean number of asks between two changes of a limit.
 	churn   int
-	salt    uint64 // tells the buckets of games apart
+	salt    uint64 // separates the buckets of different games
 	ledgers map[keyhash.Key]lease.Ledger
 }
 
@@ -66,8 +67,8 @@ func (g *game) figures() quota.Params {
 	}
 }
 
-// neighbour changes p by next to nothing: rates whose difference the products of doubles would not
-// show, and full bursts.
+// neighbour changes p by a tiny amount: rates whose difference disappears in products of doubles,
+// and full bursts.
 func (g *game) neighbour(p quota.Params) quota.Params {
 	switch g.r.IntN(4) {
 	case 0:
@@ -82,7 +83,7 @@ func (g *game) neighbour(p quota.Params) quota.Params {
 	return p
 }
 
-// own draws figures of a caller of a bucket: those of the limit, some that are close, or any.
+// own draws a caller's own limit of a bucket: the limit itself, a similar one or any other.
 func (g *game) own(p quota.Params) quota.Params {
 	switch g.r.IntN(4) {
 	case 0:
@@ -93,7 +94,7 @@ func (g *game) own(p quota.Params) quota.Params {
 	return quota.Params{Num: max(p.Num/(1+g.r.Int64N(9)), 1), Den: p.Den, Burst: max(p.Burst/(1+g.r.Int64N(9)), 1)}
 }
 
-// pass moves the clock; it steps back only if it may.
+// pass advances the clock. It moves the clock back only if that is allowed.
 func (g *game) pass(stepsBack bool) {
 	p := g.params[g.r.IntN(len(g.params))]
 	ttl := int64(lease.TTL(p))
@@ -141,7 +142,7 @@ func (g *game) item() leases.Item {
 		p = g.params[g.r.IntN(len(g.params))]
 	}
 	most := quota.Params{}
-	if g.r.IntN(3) == 0 { // A caller with figures of its own.
+	if g.r.IntN(3) == 0 { // A caller with an own limit.
 		most = p
 		p = g.own(p)
 	}
@@ -163,7 +164,8 @@ func (g *game) item() leases.Item {
 	}}
 }
 
-// testDifferential plays games against the store and against lease.Ledger at once.
+// testDifferential plays games against the store and against lease.Ledger, and compares their
+// answers.
 func testDifferential(t *testing.T, s *Instance) {
 	const games, batches = 200, 60
 	seed := rand.Uint64()
@@ -201,8 +203,8 @@ func testDifferential(t *testing.T, s *Instance) {
 	t.Logf("%d asks", calls)
 }
 
-// testRateChange changes limits while a bucket refills. Which of the rates the time before has
-// earned at shows in the result, with figures whose products exceed 2^53, too.
+// testRateChange changes limits while a bucket refills. The result shows the rate that counted for
+// the time before the change, also with numbers whose products exceed 2^53.
 func testRateChange(t *testing.T, s *Instance) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -253,7 +255,8 @@ func testBatch(t *testing.T, s *Instance) {
 func testConcurrency(t *testing.T, s *Instance) {
 	p := params(t, 10, quota.Minute, 1000)
 	ctx := testContext(t)
-	// Lost is what calls without an answer may have been granted: a busy machine has such.
+	// lost are the tokens that calls without an answer may have been granted, which happens on a
+	// busy machine.
 	var granted, lost atomic.Int64
 	var wait sync.WaitGroup
 	for worker := range 32 {

@@ -11,8 +11,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// testLostBuckets: after a store has lost its buckets, none gives more than a half too much in any
-// interval, and none less than a half for longer than the bucket may have been in use.
+// testLostBuckets checks that after a store has lost its buckets, none of them grants more than a
+// half too much in any interval, and none grants less than a half for longer than it may have been
+// in use.
 func testLostBuckets(t *testing.T, s *Instance) {
 	if s.Lose == nil {
 		t.Log("this store is spared a loss")
@@ -59,12 +60,12 @@ func testLostBuckets(t *testing.T, s *Instance) {
 			if passed > most {
 				t.Errorf("seed %d: %v passes %d around a loss, at most %d may", seed, quota.Algorithm(a), passed, most)
 			}
-			// Left alone for as long as any bucket may have been in use, it is as good as new.
+			// After as long a rest as any bucket may have been in use, it is like a new one.
 			now += 2*quota.Instant(window) + 2*quota.Instant(lease.TTL(ask.Params))
 			if last := take(now, burst); last < burst {
 				t.Errorf("seed %d: %v gives %d of %d long after a loss", seed, quota.Algorithm(a), last, burst)
 			}
-			for range 2 { // Then, or one time later, what is refused is the caller's own use.
+			for range 2 { // From then on, a refusal is due to the caller's own use.
 				now += 3 * quota.Instant(window)
 				take(now, burst)
 				take(now, burst)
@@ -74,9 +75,9 @@ func testLostBuckets(t *testing.T, s *Instance) {
 	}
 }
 
-// testSmallFiguresAfterALoss: a lost bucket lacks half of its first caller's burst. To a caller
-// whose own figures hold less than that it is in doubt, also if half of them is no token, and when
-// he has waited as long as it says he gets one.
+// testSmallFiguresAfterALoss checks a lost bucket that lacks half of its first caller's burst. For
+// a caller whose own burst is smaller than that, the bucket is in doubt, even if half of that burst
+// is less than a token. After the announced wait, that caller gets a token.
 func testSmallFiguresAfterALoss(t *testing.T, s *Instance) {
 	if s.Lose == nil {
 		t.Log("this store is spared a loss")
@@ -107,9 +108,9 @@ func testSmallFiguresAfterALoss(t *testing.T, s *Instance) {
 	}
 }
 
-// testLostTwins: of a bucket that has two ledgers each starts with half of its own limit after a
-// loss, whichever is asked first, and whether that gets something or not. One whose limit has
-// earned by then all that it may have lost starts whole.
+// testLostTwins checks a bucket with two ledgers after a loss. Each ledger starts with half of its
+// own limit, no matter which one is asked first and whether it grants something. A ledger whose
+// limit has refilled by then all that it may have lost starts full.
 func testLostTwins(t *testing.T, s *Instance) {
 	if s.Lose == nil {
 		t.Log("this store is spared a loss")
@@ -169,7 +170,8 @@ func testLostTwins(t *testing.T, s *Instance) {
 	}
 }
 
-// checkDoubt checks that a refusal is in doubt as long as a bucket lacks what it started without.
+// checkDoubt checks that a refusal is in doubt as long as the bucket lacks the tokens that it
+// started without.
 func checkDoubt(t *testing.T, at, lost quota.Instant, ask lease.Ask, g lease.Grant) {
 	t.Helper()
 	if g.Waiting < ask.Waiting && lost > 0 && g.Doubt != inDoubt(at, lost, ask) {
@@ -177,7 +179,7 @@ func checkDoubt(t *testing.T, at, lost quota.Instant, ask lease.Ask, g lease.Gra
 	}
 }
 
-// checkDoubts is checkDoubt, and checks that one who looks at the bucket hears the same.
+// checkDoubts is checkDoubt, and also checks that reading the bucket gives the same answer.
 func (s *Instance) checkDoubts(t *testing.T, at, lost quota.Instant, it leases.Item, g lease.Grant) {
 	t.Helper()
 	checkDoubt(t, at, lost, it.Ask, g)
@@ -190,12 +192,13 @@ func (s *Instance) checkDoubts(t *testing.T, at, lost quota.Instant, it leases.I
 	}
 }
 
-// inDoubt reports whether a bucket lacks what it started without after a loss, 0 for none.
+// inDoubt reports whether a bucket still lacks the tokens that it started without after a loss, 0
+// for none.
 func inDoubt(at, lost quota.Instant, ask lease.Ask) bool {
 	return lost > 0 && at < leases.DoubtfulUntil(leases.DoubtfulUntil(lost, ask), ask)
 }
 
-// askOf is an ask of a limit of an algorithm, of one token at a time.
+// askOf returns an ask for one token at a time of a limit with an algorithm.
 func askOf(t *testing.T, a quota.Algorithm, q int64, window quota.Span) lease.Ask {
 	t.Helper()
 	p := must[quota.Params](t)(quota.NewParams(q, window, q))

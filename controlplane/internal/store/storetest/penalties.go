@@ -14,8 +14,8 @@ import (
 	"github.com/weir-proxy/weir/shared/penalty"
 )
 
-// offered is what a node offers of the n-th caller: a penalty of a level that ends so many minutes
-// after a time that no clock of the suite has reached.
+// offered returns what a node offers about the n-th caller: a penalty with a level that ends so
+// many minutes after a time that no clock of the suite has reached.
 func offered(n, level, minutes int, at uint64) penalties.Known {
 	now := time.Date(2050, 1, 1, 0, 0, 0, 0, time.UTC)
 	until := now.Add(time.Duration(minutes) * time.Minute).UnixMilli()
@@ -31,7 +31,7 @@ func offer(t *testing.T, s *Instance, all ...penalties.Known) penalties.Outcome 
 	return must[penalties.Outcome](t)(penalties.Kept{In: s}.Offer(testContext(t), all))
 }
 
-// penaltiesOf are all records by caller, read in pages.
+// penaltiesOf returns all records by caller, read in pages.
 func penaltiesOf(t *testing.T, s *Instance, page int) (all map[keyhash.Key]penalties.Record, head docs.Head) {
 	t.Helper()
 	all = map[keyhash.Key]penalties.Record{}
@@ -71,7 +71,7 @@ func testPenalties(t *testing.T, s *Instance) {
 	if !reflect.DeepEqual(got, first.Record) || len(all) != 2 || state.First == 0 || state.Revision <= got.Revision {
 		t.Errorf("read %+v of %d in %+v, want %+v", got, len(all), state, first.Record)
 	}
-	// The one that ends later stays, whatever comes when.
+	// The penalty that ends later stays, in any order of arrival.
 	for i, c := range []struct {
 		penalties.Known
 		taken int
@@ -104,7 +104,7 @@ func testPardons(t *testing.T, s *Instance) {
 	if r.Level != 0 || r.Until != 0 || r.Policy != "api" || r.Revision != state.Revision || len(all) != 3 {
 		t.Errorf("pardoned is %+v of %d in %+v", r, len(all), state)
 	}
-	// A report from before the pardon changes nothing, one from after it does.
+	// A report from before the pardon has no effect; a report from after it has.
 	if done := offer(t, s, offered(1, 4, 90, before.Revision)); done.Taken != 0 {
 		t.Errorf("a report from before the pardon: %+v", done)
 	}
@@ -146,8 +146,8 @@ func testForgottenPenalties(t *testing.T, s *Instance) {
 	}
 }
 
-// penaltyGame is replicas over one store, each with a copy of the records as of some moment before,
-// and the records as Record.Takes and pardons make them one by one.
+// penaltyGame is a set of replicas over one store, each with an old copy of the records, and the
+// model: the records after Record.Takes and pardons one by one.
 type penaltyGame struct {
 	*testing.T
 	s      *Instance
@@ -155,7 +155,7 @@ type penaltyGame struct {
 	copies [2]copied
 	model  map[keyhash.Key]penalties.Record
 	head   docs.Head
-	// pardoned is the revision of each caller's last pardon.
+	// pardoned are the revisions of the last pardon of each caller.
 	pardoned map[keyhash.Key]uint64
 	step     int
 	late     int // changes on top of an old copy
@@ -167,7 +167,7 @@ type copied struct {
 	head    docs.Head
 }
 
-// kept is the store by one of the copies.
+// kept returns the store as seen by one of the copies.
 func (g *penaltyGame) kept(c *copied) penalties.Kept {
 	if c.head != g.head {
 		g.late++
@@ -184,14 +184,16 @@ func (g *penaltyGame) kept(c *copied) penalties.Kept {
 		}}
 }
 
-// offer has a replica offer some records at once, and the model take them one by one. A report from
-// before a pardon is left out if the caller has offended again, which the record alone shows: a
-// replica that does not know of either leaves the report out too, any other one takes it.
+// offer lets a replica offer some records at once, and the model takes them one by one. If the
+// caller has offended again since a pardon, a report from before the pardon is dropped, which only
+// the record shows. A replica that knows of neither drops the report too; any other replica takes
+// it.
 func (g *penaltyGame) offer(c *copied) {
 	g.Helper()
 	var all []penalties.Known
 	for range 1 + g.random.IntN(3) {
-		// A node knows no more than the replica that it asks, or what it had from the other one.
+		// A node knows at most as much as the replica that it asks, or as the other replica had
+		// sent before.
 		at := g.copies[g.random.IntN(len(g.copies))].head.Revision
 		o := offered(g.random.IntN(4), 1+g.random.IntN(3), g.random.IntN(30), at)
 		if at >= g.pardoned[o.Key] || g.model[o.Key].Level == 0 {
@@ -214,7 +216,7 @@ func (g *penaltyGame) offer(c *copied) {
 	}
 }
 
-// pardon has a replica pardon some callers, as far as it knows that they have a penalty, or all.
+// pardon lets a replica pardon some callers, those that have a penalty as far as it knows, or all.
 func (g *penaltyGame) pardon(c *copied) {
 	g.Helper()
 	if g.random.IntN(8) == 0 {
@@ -235,7 +237,7 @@ func (g *penaltyGame) pardon(c *copied) {
 	}
 }
 
-// check compares the store with the model, which learns the revisions.
+// check compares the store with the model and copies the revisions into the model.
 func (g *penaltyGame) check() {
 	g.Helper()
 	stored, head := penaltiesOf(g.T, g.s, 3)
@@ -257,7 +259,7 @@ func (g *penaltyGame) check() {
 	}
 }
 
-// Replicas with copies of any age leave in the store what one that knows all would.
+// Replicas with copies of any age leave the same records in the store as a replica that knows all.
 func testPenaltiesFollowTheRule(t *testing.T, s *Instance) {
 	g := &penaltyGame{T: t, s: s, random: rand.New(rand.NewPCG(1, 2)),
 		model: map[keyhash.Key]penalties.Record{}, pardoned: map[keyhash.Key]uint64{}}

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// permit has the store answer one claim.
+// permit lets the store answer one claim.
 func (s *Instance) permit(t *testing.T, bucket keyhash.Key, c inflight.Claim) inflight.Answer {
 	t.Helper()
 	return answerOf(s.one(t, leases.Item{Bucket: bucket, Kind: wire.KindClaim, Claim: c}))
@@ -27,7 +27,8 @@ func answerOf(g lease.Grant) inflight.Answer {
 	return inflight.Answer{Permits: g.Keep, Free: g.Level, For: g.FullAfter}
 }
 
-// testPermits is the life of a bucket with 10 permits of two nodes and a third that restarts.
+// testPermits plays the life of a bucket with 10 permits, used by two nodes and a third that
+// restarts.
 func testPermits(t *testing.T, s *Instance) {
 	const ttl = inflight.TTL
 	a, b := inflight.Node{ID: "a", Boot: 1}, inflight.Node{ID: "b", Boot: 1}
@@ -71,8 +72,8 @@ func testPermits(t *testing.T, s *Instance) {
 	}
 }
 
-// testPermitsFollowTheLedger plays claims as hostile as they come, among other items, against the
-// store and the arithmetic at once.
+// testPermitsFollowTheLedger plays claims that are as difficult as possible, among other items,
+// against the store and the ledger, and compares their answers.
 func testPermitsFollowTheLedger(t *testing.T, s *Instance) {
 	const batches = 2500
 	seed := rand.Uint64()
@@ -114,7 +115,7 @@ func testPermitsFollowTheLedger(t *testing.T, s *Instance) {
 	}
 }
 
-// sameHolders compares what the store says of who holds permits with a ledger.
+// sameHolders compares the store's holders of permits with those of a ledger.
 func (s *Instance) sameHolders(t *testing.T, bucket keyhash.Key, want inflight.Ledger, now quota.Instant) {
 	t.Helper()
 	got, at, err := s.Holders(testContext(t), bucket)
@@ -137,7 +138,7 @@ func (s *Instance) sameHolders(t *testing.T, bucket keyhash.Key, want inflight.L
 	}
 }
 
-// storeControl is a control plane of games that is the store.
+// storeControl is a control plane of games that uses the store.
 type storeControl struct {
 	t      *testing.T
 	s      *Instance
@@ -181,7 +182,7 @@ func testGamesOfPermits(t *testing.T, s *Instance) {
 	}
 }
 
-// testPermitRace has many nodes claim at once: no permit is lent twice, and none gets lost.
+// testPermitRace lets many nodes claim at once. No permit is lent twice, and none is lost.
 func testPermitRace(t *testing.T, s *Instance) {
 	const limit, nodes = 100, 16
 	granted := make([]int64, nodes)
@@ -223,7 +224,7 @@ func testPermitRace(t *testing.T, s *Instance) {
 			Limit: limit, Nodes: nodes,
 		}).Permits
 	}
-	// What a node was asked to leave to others is free once it has claimed again.
+	// Permits that a node was asked to leave to others are free after its next claim.
 	others := int64(0)
 	for n := 1; n < nodes; n++ {
 		others += claim(n, 0)
@@ -233,7 +234,8 @@ func testPermitRace(t *testing.T, s *Instance) {
 	}
 }
 
-// testPermitsOfManyNodes: a bucket knows so many nodes at most, and forgets those that are gone.
+// testPermitsOfManyNodes checks that a bucket knows a bounded number of nodes, and drops nodes that
+// are gone.
 func testPermitsOfManyNodes(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	claim := func(first, count int) (granted int64) {
@@ -266,8 +268,8 @@ func testPermitsOfManyNodes(t *testing.T, s *Instance) {
 	}
 }
 
-// testLostPermits: after a loss of state nodes keep what is lent to them, and get no more until
-// what was lost is known again.
+// testLostPermits checks that after a loss of state nodes keep the permits that are lent to them,
+// and get no more until all lent permits are known again.
 func testLostPermits(t *testing.T, s *Instance) {
 	if s.Lose == nil {
 		return
@@ -308,7 +310,7 @@ func testLostPermits(t *testing.T, s *Instance) {
 	}
 }
 
-// testPermitsAreKept: a restart in good order changes nothing.
+// testPermitsAreKept checks that an orderly restart changes nothing.
 func testPermitsAreKept(t *testing.T, s *Instance) {
 	claim := func(node string, seq uint64) inflight.Answer {
 		return s.permit(t, keyhash.Key{3}, inflight.Claim{

@@ -11,12 +11,12 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// put is a change that puts a value in place of any.
+// put returns a change that sets a value over any revision.
 func put(n int, value string, score int64) docs.Change {
 	return docs.Change{Key: consumerKey(n), Any: true, Value: []byte(value), Scores: []int64{score}}
 }
 
-// logOf checks the values in the log of a whole topic, which it reads one by one.
+// logOf checks the values in the log of a whole topic, reading one at a time.
 func logOf(t *testing.T, s *Instance, topic *docs.Topic, want ...string) (head docs.Head) {
 	t.Helper()
 	var got []string
@@ -36,8 +36,8 @@ func logOf(t *testing.T, s *Instance, topic *docs.Topic, want ...string) (head d
 	return head
 }
 
-// A topic whose log is whole is read in parts, refuses a commit that does not fit, and drops
-// records that have expired, and all of them.
+// A topic with a whole log is read in pages, refuses a commit that does not fit, and drops records
+// that have expired, and all records.
 func testWholeTopics(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	topic := docs.Penalties
@@ -60,7 +60,8 @@ func testWholeTopics(t *testing.T, s *Instance) {
 	if head := read("a", "b"); head.First != first || head.Revision != first || head.Cleared != 0 {
 		t.Errorf("after %d: %+v", first, head)
 	}
-	// What has expired makes room, but not for itself. A commit that does not fit drops it too.
+	// Expired records make room, but not for the same commit. A commit that does not fit drops them
+	// too.
 	commit(docs.ErrFull, docs.Commit{Changes: []docs.Change{
 		put(2, "B", later), put(3, "c", later), put(4, "d", later),
 	}})
@@ -91,7 +92,8 @@ func testWholeTopics(t *testing.T, s *Instance) {
 	}
 }
 
-// A record that is all the time of an index is listed, though its score changes between two pages.
+// A record that is in an index during a whole scan is listed, even if its score changes between two
+// pages.
 func testIndexesAreListedWhole(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	const all, later = 600, 1 << 45

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 
-// begin is the step that rolls a version out to a quarter of the nodes.
+// begin returns the step that rolls a version out to a quarter of the nodes.
 func begin(from policies.State, number uint64) policies.Step {
 	to := from
 	to.Revision++
@@ -26,7 +26,7 @@ func begin(from policies.State, number uint64) policies.Step {
 		Entry: audit.Entry{Action: "policyset.put"}}
 }
 
-// end is the step that ends a rollout.
+// end returns the step that ends a rollout.
 func end(from policies.State, how string) policies.Step {
 	to := from
 	to.Revision++
@@ -61,7 +61,7 @@ func testRollout(t *testing.T, s *Instance) {
 		string(v.Document) != string(version(2).Document) {
 		t.Errorf("the draft is %+v", v)
 	}
-	// What comes from another state changes nothing.
+	// A step from another state changes nothing.
 	older := want
 	older.Revision--
 	for _, step := range []policies.Step{first, begin(older, 3), end(older, policies.RolloutPromoted), begin(want, 2)} {
@@ -88,7 +88,7 @@ func testRollout(t *testing.T, s *Instance) {
 	s.endsRollouts(t)
 }
 
-// endsRollouts goes on from version 2 that is rolled out over version 1, at revision 2.
+// endsRollouts continues from version 2, which is rolled out over version 1, at revision 2.
 func (s *Instance) endsRollouts(t *testing.T) {
 	t.Helper()
 	ctx, state := testContext(t), func() policies.State { t.Helper(); return s.state(t) }
@@ -114,7 +114,7 @@ func (s *Instance) endsRollouts(t *testing.T) {
 	}
 }
 
-// However many drafts are taken back, the version in force stays.
+// The version in force stays, however many drafts are taken back.
 func testRolloutKeepsWhatIsInForce(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	must1(t, s.Append(ctx, 0, version(1), audit.Entry{}))
@@ -128,7 +128,7 @@ func testRolloutKeepsWhatIsInForce(t *testing.T, s *Instance) {
 	}
 }
 
-// A store that came back empty gets both versions in force back.
+// A store that came back empty gets both versions in force again.
 func testRolloutIsRestored(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	held := begin(policies.State{Current: 7, Digest: version(7).Digest, Newest: 8, Revision: 4}, 9)

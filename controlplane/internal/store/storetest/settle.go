@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// settling is an ask that reserves, of a sliding log of five in 15 minutes.
+// settling returns an ask that reserves tokens of a sliding log of five in 15 minutes.
 func settling(t *testing.T, a quota.Algorithm, units, waiting, cost int64, name uint64) leases.Item {
 	length := 15 * quota.Minute
 	var w quota.Windows
@@ -39,7 +39,7 @@ func (s *Instance) settle(t *testing.T, it leases.Item, one leases.Settlement) b
 	return s.settlement(t, it, one).Waiting == 1
 }
 
-// settlement settles a reservation, and returns what became of it.
+// settlement settles a reservation and returns the result.
 func (s *Instance) settlement(t *testing.T, it leases.Item, one leases.Settlement) lease.Grant {
 	t.Helper()
 	it.Ask.Waiting, it.Ask.Reserved, it.Kind, it.Settles = 0, 0, wire.KindSettle, one
@@ -55,11 +55,11 @@ func testSettlements(t *testing.T, s *Instance) {
 	}
 }
 
-// reserved is a reservation in the store, and what the ledger in Go knows of it.
+// reserved is a reservation in the store, and the same reservation of the ledger in Go.
 type reserved struct {
 	name  leases.Settlement
 	taken quota.Reservation
-	// until is until when it can be settled.
+	// until is the last time at which it can be settled.
 	until quota.Instant
 }
 
@@ -69,9 +69,9 @@ type adjusted[L any] interface {
 	Adjust(now quota.Instant, ask lease.Ask, c lease.Change) (L, lease.Holding)
 }
 
-// playSettlements plays random grants and settlements, some doubled, late or of names that no
-// reservation has, and changes of operators and a restart between them, and compares each answer
-// with a ledger that does the same in Go. With own, callers bring figures of their own.
+// playSettlements plays random grants and settlements, changes of operators and a restart. Some
+// settlements are doubled, late or of unknown names. It compares each answer with a ledger in Go.
+// With own, callers bring their own limits.
 func playSettlements[L adjusted[L]](t *testing.T, s *Instance, a quota.Algorithm, own bool, ledger L) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -90,7 +90,8 @@ func playSettlements[L adjusted[L]](t *testing.T, s *Instance, a quota.Algorithm
 		if step == 200 {
 			s.Restart(t)
 			s.SetClock(now)
-			// A full bucket is not stored: only a grant tells the store the caller's figures again.
+			// A full bucket is not stored, so only a grant shows the store the caller's own limit
+			// again.
 			n = 0
 		}
 		switch {
@@ -133,7 +134,7 @@ func playSettlements[L adjusted[L]](t *testing.T, s *Instance, a quota.Algorithm
 }
 
 // settleAgain settles a reservation that is over, or one with another name, and reports whether the
-// store took it.
+// store accepted it.
 func settleAgain(t *testing.T, s *Instance, item leases.Item, r *rand.Rand, over []reserved) bool {
 	again := over[r.IntN(len(over))].name
 	if r.IntN(2) == 0 {
@@ -143,7 +144,7 @@ func settleAgain(t *testing.T, s *Instance, item leases.Item, r *rand.Rand, over
 	return s.settle(t, item, again)
 }
 
-// grantAs grants from a bucket in the store as in a ledger, and returns both answers.
+// grantAs grants from a bucket in the store and in a ledger, and returns both answers.
 func grantAs[L adjusted[L]](
 	t *testing.T, s *Instance, it leases.Item, now quota.Instant, ledger L,
 ) (L, lease.Grant, lease.Grant) {
@@ -153,7 +154,7 @@ func grantAs[L adjusted[L]](
 	return ledger, got, want
 }
 
-// adjustAs has an operator change a bucket in the store as in a ledger, and returns both answers.
+// adjustAs changes a bucket as an operator in the store and in a ledger, and returns both answers.
 func adjustAs[L adjusted[L]](
 	t *testing.T, s *Instance, item leases.Item, now quota.Instant, c lease.Change, ledger L,
 ) (after L, got, want lease.Holding) {
@@ -164,7 +165,7 @@ func adjustAs[L adjusted[L]](
 	return after, got, want
 }
 
-// settleAs settles a reservation in the store as in a ledger.
+// settleAs settles a reservation in the store and in a ledger.
 func settleAs[L lease.Counted[L]](
 	t *testing.T, s *Instance, item leases.Item, now quota.Instant, one reserved, ledger L,
 ) L {
@@ -184,7 +185,7 @@ func settleAs[L lease.Counted[L]](
 	return ledger
 }
 
-// ownFigures are mostly those of the limit, and at times lower ones.
+// ownFigures returns mostly the limit itself, and sometimes a lower limit.
 func ownFigures(t *testing.T, r *rand.Rand, p quota.Params) quota.Params {
 	if r.IntN(4) > 0 {
 		return p
@@ -196,7 +197,8 @@ func ownFigures(t *testing.T, r *rand.Rand, p quota.Params) quota.Params {
 	return own
 }
 
-// testSettledOnce has many settle the same reservations at once, while others are granted.
+// testSettledOnce settles the same reservations from many goroutines at once, while others are
+// granted.
 func testSettledOnce(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	it := settling(t, quota.SlidingLog, 20, 10, 1, 99)
@@ -246,8 +248,8 @@ func testSettledOnce(t *testing.T, s *Instance) {
 	}
 }
 
-// testSettlementsTravelTogether has one call carry settlements of several buckets, one of them
-// twice, and what a request asks for: each is answered as if it came alone, in their order.
+// testSettlementsTravelTogether sends one call with settlements of several buckets, one of them
+// twice, and a request for tokens. Each is answered as if it came alone, in their order.
 func testSettlementsTravelTogether(t *testing.T, s *Instance) {
 	var call []leases.Item
 	for i, a := range []quota.Algorithm{quota.TokenBucket, quota.SlidingLog} {
@@ -281,8 +283,8 @@ func testSettlementsTravelTogether(t *testing.T, s *Instance) {
 	}
 }
 
-// testLostReservations has the store lose its state between a reservation and its settlement, which
-// then gives nothing back of what was used later.
+// testLostReservations loses the store's state between a reservation and its settlement. The
+// settlement must not give tokens back that were used later.
 func testLostReservations(t *testing.T, s *Instance) {
 	if s.Lose == nil {
 		t.Skip("this store loses nothing")
@@ -321,7 +323,7 @@ func testLostReservations(t *testing.T, s *Instance) {
 	}
 }
 
-// testDraftsAreSettled has a rollout count a bucket twice: both ledgers are settled.
+// testDraftsAreSettled settles a bucket that a rollout counts twice: both ledgers change.
 func testDraftsAreSettled(t *testing.T, s *Instance) {
 	for i, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow} {
 		it := settling(t, a, 6, 1, 3, 600)

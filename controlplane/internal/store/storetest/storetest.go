@@ -14,35 +14,36 @@ import (
 // Instance is a store under test, empty at first.
 type Instance struct {
 	store.Store
-	// SetClock sets the time of grants. The suite never goes back by itself unless StepsBack.
+	// SetClock sets the time of grants. The suite sets it back only if StepsBack is true.
 	SetClock func(quota.Instant)
-	// StepsBack says that SetClock may go back and the store sees it.
+	// StepsBack is true if SetClock may go back and the store notices.
 	StepsBack bool
-	// Restart ends the store in good order and opens it again over the same state.
+	// Restart closes the store in an orderly way and opens it again on the same state.
 	Restart func(t *testing.T)
-	// Lose loses all buckets at an instant, as a crash does; nil for a store that is spared it.
+	// Lose loses all buckets at a time, as a crash does; nil for a store that cannot lose them.
 	Lose func(t *testing.T, now quota.Instant)
-	// Doubt is for how long permits are in doubt after that. Remembers: those that were answered
-	// are known again then, otherwise those of nodes that have claimed since.
+	// Doubt is how long permits are in doubt after a loss. Remembers is true if permits from before
+	// the loss are known again after that time; otherwise only permits of nodes that have claimed
+	// since are known.
 	Doubt     quota.Span
 	Remembers bool
 	// Age makes every node look as if it had been seen that much earlier.
 	Age func(t *testing.T, by time.Duration)
-	// KeepsNodes says that nodes survive a restart.
+	// KeepsNodes is true if nodes survive a restart.
 	KeepsNodes bool
 }
 
-// Base is the instant at which the suite's clocks start: far enough ahead of today that nothing
+// Base is the time at which the suite's clocks start. It is so far in the future that nothing
 // expires by the wall clock.
 var Base = quota.Instant(time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
 
-// Secret is that of the heads.
+// Secret is the secret of the heads.
 func (s *Instance) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
 	h, err := s.Heads(ctx, candidate)
 	return h.Secret, cmp.Or(err, h.NoSecret)
 }
 
-// suite is every test of it, in order.
+// suite is the list of all tests, in order.
 var suite = []struct {
 	name string
 	run  func(t *testing.T, s *Instance)
@@ -106,7 +107,7 @@ var suite = []struct {
 	{"lost permits are doubted", testLostPermits},
 }
 
-// Run runs the suite; open makes a fresh instance, its clock at Base.
+// Run runs the suite. open makes a fresh instance with its clock at Base.
 func Run(t *testing.T, open func(t *testing.T) *Instance) {
 	for _, c := range suite {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })

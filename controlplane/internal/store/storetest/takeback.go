@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// lending is an ask that keeps tokens, of so many in a window.
+// lending returns an ask that keeps tokens of a limit with a window.
 func lending(t *testing.T, a quota.Algorithm, units int64, length quota.Span) leases.Item {
 	it := settling(t, a, units, 0, 1, 0)
 	it.Bucket = keyhash.Key{9, byte(a)}
@@ -24,7 +24,7 @@ func lending(t *testing.T, a quota.Algorithm, units int64, length quota.Span) le
 	return it
 }
 
-// takeBack takes tokens back, and returns how many went.
+// takeBack takes tokens back, and returns how many the store took back.
 func (s *Instance) takeBack(t *testing.T, it leases.Item, one leases.Return) int64 {
 	t.Helper()
 	it.Ask.Waiting, it.Ask.Keep, it.Twin, it.Draft = 0, 0, nil, false
@@ -62,13 +62,13 @@ type returning[L lease.Counted[L]] struct {
 	ledgers lease.Twins[L]
 	held    []leases.Return
 	gone    []leases.Return
-	// back are the tokens that went back, late those of them that did after their end.
+	// back are the tokens that went back, late those that went back after their end.
 	back, late int64
 }
 
-// playReturns plays random grants and returns, some doubled, of too many tokens, or too late, and
+// playReturns plays random grants and returns, some of them doubled, too large or late, and
 // compares each answer with the ledgers. It returns how many tokens were taken back, and how many
-// of them after their end.
+// of these after their end.
 func playReturns[L lease.Counted[L]](
 	t *testing.T, s *Instance, a quota.Algorithm, twin bool, salt int, ledgers lease.Twins[L],
 ) (back [2]int64) {
@@ -160,7 +160,7 @@ func (g *returning[L]) giveBack() {
 	}
 }
 
-// testReturnedOnce has many give the same tokens back at once.
+// testReturnedOnce gives the same tokens back from many goroutines at once.
 func testReturnedOnce(t *testing.T, s *Instance) {
 	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.SlidingWindow} {
 		it := lending(t, a, 100, quota.Hour)

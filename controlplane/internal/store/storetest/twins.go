@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// testTwins plays games in which most buckets have two ledgers, against lease.Twins: nodes of two
-// versions ask alternately, alone and in groups, while limits change and rollouts begin and end.
+// testTwins plays games in which most buckets have two ledgers, against lease.Twins. Nodes of two
+// versions ask in turn, alone and in groups, while limits change and rollouts begin and end.
 func testTwins(t *testing.T, s *Instance) {
 	const games, batches = 120, 60
 	seed := rand.Uint64()
@@ -59,7 +59,7 @@ func testTwins(t *testing.T, s *Instance) {
 	}
 }
 
-// similar draws other figures of the same kind.
+// similar draws another limit of the same kind.
 func (l *limits) similar(a lease.Ask) lease.Ask {
 	for {
 		if b := l.figures(); (b.Windows.Quota == 0) == (a.Windows.Quota == 0) &&
@@ -69,8 +69,8 @@ func (l *limits) similar(a lease.Ask) lease.Ask {
 	}
 }
 
-// twin makes most items those of a bucket that has two ledgers; some are asked by a node that has
-// the draft.
+// twin gives most items a bucket with two ledgers. Some of them are asked by a node that has the
+// draft.
 func (l *limits) twin(it leases.Item, draft lease.Ask) leases.Item {
 	if (it.Ask.Windows.Quota == 0) != (draft.Windows.Quota == 0) || l.r.IntN(8) == 0 {
 		return it
@@ -89,15 +89,15 @@ func (l *limits) twin(it leases.Item, draft lease.Ask) leases.Item {
 		it.Ask.Params, it.Ask.Windows, it.Ask.Version = other.Params, other.Windows, other.Version
 		other = main
 	}
-	if it.Ask.Most.Den > 0 || l.r.IntN(4) == 0 { // One version may have callers' own figures, or both.
+	if it.Ask.Most.Den > 0 || l.r.IntN(4) == 0 { // Callers' own limits may exist in one version or in both.
 		other = l.own(other)
 	}
 	it.Twin = &other
 	return it
 }
 
-// next is the version of a draft over another: of the next policy set, or at times of one after
-// that.
+// next returns the version of a draft over another version: the next policy set, or sometimes a
+// later one.
 func (l *limits) next(version uint64) uint64 {
 	return version>>lease.EpochBits<<lease.EpochBits + uint64(1+l.r.IntN(8)/7)<<lease.EpochBits
 }

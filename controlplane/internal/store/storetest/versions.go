@@ -52,7 +52,7 @@ func testVersions(t *testing.T, s *Instance) {
 	if got := must[policies.Version](t)(s.Load(ctx, 3)); !reflect.DeepEqual(got, version(3)) {
 		t.Errorf("loaded %+v, want %+v", got, version(3))
 	}
-	// A replica gives a store back what it lost: the number may skip some.
+	// A replica restores what a store has lost, so the number may skip some revisions.
 	if err := s.Append(ctx, 5, version(9), audit.Entry{}); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func testNodes(t *testing.T, s *Instance) {
 		t.Error("a process that has not polled is known")
 	}
 	s.Age(t, nodes.Counted+time.Second)
-	touch(a) // It says nothing of its state, which stays.
+	touch(a) // The touch contains no state, so the state stays.
 	list = must[[]nodes.Node](t)(s.Nodes(ctx))
 	if !reflect.DeepEqual(list[1].Reported, said) || list[2].State != "" {
 		t.Errorf("after a report of the second: %+v", list)

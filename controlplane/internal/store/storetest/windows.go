@@ -58,7 +58,7 @@ func (r *reference) answer(now quota.Instant, it leases.Item, look bool) lease.G
 	return g
 }
 
-// grant answers items as a store must: groups of joined ones all or none.
+// grant answers items as a store must: all items of a group or none.
 func (r *reference) grant(now quota.Instant, items []leases.Item) (grants []lease.Grant) {
 	for len(items) > 0 {
 		n := leases.Leading(items)
@@ -89,7 +89,7 @@ type limits struct {
 	now     quota.Instant
 	version uint64
 	salt    uint64
-	all     [6]lease.Ask // the figures of each bucket
+	all     [6]lease.Ask // the limit of each bucket
 	old     [6]lease.Ask
 }
 
@@ -121,8 +121,8 @@ func (l *limits) figures() (a lease.Ask) {
 	}
 }
 
-// own are the figures of a caller of a limit, which has the most. The counter weighs all by the
-// microsecond then.
+// own draws a caller's own limit, below the limit of the bucket. Then the counter has a resolution
+// of a microsecond.
 func (l *limits) own(a lease.Ask) lease.Ask {
 	w := a.Windows
 	if w.Algorithm.Estimates() && w.Quota > quota.MaxUnits/int64(w.Length) {
@@ -165,8 +165,8 @@ func (l *limits) item(which int) leases.Item {
 	return it
 }
 
-// batch draws up to six items; those of a group are of different buckets with one request each, and
-// share a tag.
+// batch draws up to six items. The items of a group have different buckets, one request each, and
+// the same tag.
 func (l *limits) batch() (items []leases.Item) {
 	for group := range 1 + l.r.IntN(3) {
 		members := l.r.Perm(len(l.all))[:1+l.r.IntN(3)]
@@ -181,7 +181,7 @@ func (l *limits) batch() (items []leases.Item) {
 	return items
 }
 
-// pass moves the clock, often to where something leaves a window.
+// pass advances the clock, often to a time at which something leaves a window.
 func (l *limits) pass(ref *reference, stepsBack bool) {
 	which := l.r.IntN(len(l.all))
 	length := int64(l.all[which].Params.Window())
@@ -239,8 +239,7 @@ func testLimitsAndGroups(t *testing.T, s *Instance) {
 	t.Logf("%d asks, %d in groups", calls, together)
 }
 
-// testGoldenWindows runs the vectors of the window algorithms, and those of the queue, through the
-// store.
+// testGoldenWindows runs the vectors of the window algorithms and of the queue with the store.
 func testGoldenWindows(t *testing.T, s *Instance) {
 	bucket, start := byte(0), Base
 	one := func(t *testing.T, at quota.Instant, a lease.Ask) lease.Grant {
@@ -251,12 +250,12 @@ func testGoldenWindows(t *testing.T, s *Instance) {
 	fresh := func() {
 		bucket++
 		if !s.StepsBack {
-			start += quota.Instant(quota.Day * 30 * 3) // The store's clock goes on.
+			start += quota.Instant(quota.Day * 30 * 3) // The store's clock must not go back.
 		}
 	}
 	quotatest.RunWindows(t, func(t *testing.T, w quota.Windows) quotatest.Decide {
 		fresh()
-		w = w.At(uint64(start)) // The vectors' grid begins with them.
+		w = w.At(uint64(start)) // The grid of the vectors begins at their start.
 		p, latest := params(t, w.Quota, w.Length, w.Quota), quota.Instant(0)
 		return func(at quota.Instant, cost int64) (bool, int64, quota.Span) {
 			latest = max(latest, at)
@@ -281,7 +280,7 @@ func testGoldenWindows(t *testing.T, s *Instance) {
 	})
 }
 
-// testGroups asks for several limits of one request: it gets all or none, and a refused one is
+// testGroups asks for several limits of one request. It gets all or none, and a refused request is
 // charged nowhere.
 func testGroups(t *testing.T, s *Instance) {
 	p := params(t, 10, quota.Hour, 10)
