@@ -36,7 +36,7 @@ const secretlessLooks = 20
 
 // errSecretLost means that the store has lost the secret, and another control plane may give it
 // back.
-var errSecretLost = errors.New("Redis has lost the secret that keys all hashes: " +
+var errSecretLost = errors.New("the secret that keys all hashes is lost in Redis: " +
 	"a control plane that knows the secret gives it back; after five seconds this control plane makes a new one")
 
 func flagText(yes bool) string {
