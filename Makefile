@@ -149,7 +149,7 @@ test-pods: build ## the chart's own pods, run by a kubelet, also while their sto
 	$(call announce,the chart's pods under a kubelet)
 	@go -C tools/images run . -version test -platforms linux/$$(go env GOARCH) -out ../../build/pod-images
 	@go vet -tags pods ./test/e2e
-	@go test -count 1 -timeout 20m -v -tags pods -exec "$(CURDIR)/test/kubetest/apart.sh" -run '^TestPods' ./test/e2e
+	@go test -count 1 -timeout 20m -v -tags pods -exec "$(CURDIR)/test/support/kubetest/apart.sh" -run '^TestPods' ./test/e2e
 
 .PHONY: kustomize
 kustomize: ## write deploy/kustomize/weir.yaml anew from the chart

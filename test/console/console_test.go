@@ -261,7 +261,7 @@ func TestTheSourcesBuildTheFiles(t *testing.T) {
 	if out, err := exec.Command(root+"/console/build.sh", into).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	const committed = root + "/controlplane/internal/console/dist"
+	const committed = root + "/controlplane/internal/serve/console/dist"
 	built, have := list(t, into), list(t, committed)
 	if !slices.Equal(built, have) {
 		t.Fatalf("built are %v, committed %v: run make console", built, have)

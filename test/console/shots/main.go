@@ -31,7 +31,7 @@ var screens = []screen{
 }
 
 func main() {
-	into := flag.String("o", "../../docs/console", "the folder for the pictures")
+	into := flag.String("o", "../../docs/night/console", "the folder for the pictures")
 	narrow := flag.Bool("narrow", false, "all screens as a telephone shows them, and not just the first")
 	at := flag.String("console", "", "a control plane that runs, instead of one of its own")
 	token := flag.String("token", "", "its token")

@@ -33,7 +33,7 @@ type Flags struct {
 	RegionFlags      `embed:"" prefix:"region-"`
 	ListenFlags      `embed:""`
 	LimitFlags       `embed:""`
-	OTLPEndpoint     string        `help:"Collector of traces with OTLP over HTTP. The OTEL_ variables of the environment are used too; without all of them nothing is traced." env:"WEIR_OTLP_ENDPOINT" name:"otlp-endpoint" placeholder:"URL"`
+	OTLPEndpoint     string        `help:"Collector of traces with OTLP over HTTP. The OTEL_ variables of the environment are used too; if none is set, nothing is traced." env:"WEIR_OTLP_ENDPOINT" name:"otlp-endpoint" placeholder:"URL"`
 	DashboardURL     string        `help:"Target of the console's link to a dashboard of metrics, like http://grafana:3000/d/weir; without it there is no link. The control plane itself never calls it." env:"WEIR_DASHBOARD_URL" name:"dashboard-url" placeholder:"URL"`
 	Drain            time.Duration `help:"The time that requests are still served after SIGTERM while /readyz answers no, so that callers leave before the end: at most 5m." default:"0s" env:"WEIR_DRAIN" placeholder:"DURATION"`
 	LogLevel         string        `help:"Least severe log messages to write: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"WEIR_LOG_LEVEL"`

@@ -141,7 +141,7 @@ const mostItems = 3
 
 // appendItems adds a change in the form for nodes of a version. A node knows only one penalty of a
 // caller. So a pardon ends it, and the caller's other penalties follow the pardon. The caller of
-// items holds the lock.
+// appendItems holds the lock.
 func (s *Service) appendItems(all []wire.Penalty, r *Record, version uint64) []wire.Penalty {
 	caller := r.Caller()
 	add := func(r *Record) {

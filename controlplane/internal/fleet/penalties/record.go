@@ -19,8 +19,8 @@ type Record struct {
 	// Record is the penalty. A Level of 0 is a pardon. It is kept for the time of the penalty, so
 	// that a report from before the pardon changes nothing.
 	penalty.Record
-	// Forgotten is the time when all offences are forgotten, in Unix milliseconds; 0 for never
-	// offended. Then the store drops the record.
+	// Forgotten is the time when all offences are forgotten and the store drops the record, in Unix
+	// milliseconds; 0 for never offended.
 	Forgotten int64
 	Facts
 }

@@ -132,7 +132,7 @@ func (d *Document) targetShare(policy, region string) int64 {
 	if all == 0 {
 		return weight
 	}
-	// count bounds each demand, so the product fits.
+	// addDemand bounds each demand, so the product fits.
 	byDemand := Whole * d.Demand[region][policy] / all
 	return max(leastShare, (weight*weightPercent+byDemand*(100-weightPercent))/100)
 }

@@ -188,7 +188,7 @@ func (s *Service) repayStore(ctx context.Context) error {
 	return s.regainChanges(ctx, held, false)
 }
 
-// giveAll is repay for a store that does not go back in the meantime.
+// giveAll is repayStore for a store that does not go back in the meantime.
 func (s *Service) giveAll(ctx context.Context) error {
 	if err := s.dropReplaced(ctx); err != nil {
 		return err

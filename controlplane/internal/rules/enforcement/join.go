@@ -149,8 +149,8 @@ func joinedID(a, b string) string {
 // joinDocuments returns a document with the orders and bans of both documents. For each scope it
 // takes the later order or lifting, for each key the later ban or lifting; it takes the changed
 // buckets of both. Later means the higher revision, because each change is made on top of all
-// changes that its replica knows. With equal revisions a ban wins over a lifting. join(a, b) equals
-// join(b, a). dropped is the number of bans without room.
+// changes that its replica knows. With equal revisions a ban wins over a lifting. joinDocuments(a,
+// b) equals join(b, a). dropped is the number of bans without room.
 func joinDocuments(a, b Document, now time.Time) (d Document, dropped int) {
 	d = Document{Revision: max(a.Revision, b.Revision), Orders: joinOrders(a.Orders, b.Orders)}
 	d.Freed = joinFreed(a.Freed, b.Freed, now)

@@ -238,8 +238,8 @@ func (s *Service) Held() (d Document, durable bool, err error) {
 }
 
 // changeDocument makes a new document from the document in force. Nodes of this replica get it at
-// once, even if it cannot be stored: then it is not durable. change calls edit again if another
-// writer was faster, and returns its errors.
+// once, even if it cannot be stored: then it is not durable. changeDocument calls edit again if
+// another writer was faster, and returns its errors.
 func (s *Service) changeDocument(
 	ctx context.Context, dryRun bool, edit func(d *Document, known bool, stamp Stamp) (audit.Entry, error),
 ) (Document, bool, error) {

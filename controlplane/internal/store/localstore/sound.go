@@ -268,7 +268,7 @@ func (t *tree) readChildren(elements io.Reader, id int) error {
 	}
 }
 
-// loadSafely calls loadFile for a file that may have damage that inspect has not found.
+// loadSafely calls loadFile for a file that may have damage that inspectFile has not found.
 func (s *Store) loadSafely(path string, now func() time.Time) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -104,7 +104,7 @@ func addSum(key, value []byte) []byte {
 	return binary.BigEndian.AppendUint32(value, crc32.Update(crc32.Checksum(key, sumTable), sumTable, value))
 }
 
-// checkSum returns the value of summed; nil if the checksum is wrong.
+// checkSum returns the value of addSum; nil if the checksum is wrong.
 func checkSum(key, saved []byte) []byte {
 	if n := len(saved) - crc32.Size; n >= 0 {
 		if value := saved[:n:n]; bytes.Equal(addSum(key, value), saved) {

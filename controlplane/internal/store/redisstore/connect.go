@@ -235,8 +235,8 @@ func (l *location) complete(secure bool) error {
 	return l.setTLS()
 }
 
-// setTLS makes all connections use TLS. Each server must have a certificate for the host name of
-// the URL, or for server_name.
+// setTLS makes all connections use TLS. Each server must have a certificate for the host that is
+// called, or for server_name.
 func (l *location) setTLS() error {
 	l.options.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: l.serverName}
 	var err error

@@ -89,8 +89,8 @@ func still(t *testing.T) quota.Params {
 // bucket at once.
 const groups = 24
 
-// askPrimary draws what a node asks for: of one bucket, or of both of a group for one request.
-func askPrimary(r *rand.Rand) linear.Ask {
+// drawAsk draws what a node asks for: of one bucket, or of both of a group for one request.
+func drawAsk(r *rand.Rand) linear.Ask {
 	one := func(bucket int) linear.Part {
 		return linear.Part{Bucket: bucket, Waiting: r.Int64N(3), Cost: 1 + r.Int64N(5), Keep: r.Int64N(8),
 			Nodes: 1 + r.Int64N(4)}
@@ -145,7 +145,7 @@ func crowd(t *testing.T, s *redisstore.Store, round byte) (h *linear.History, lo
 		wait.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(round), uint64(client)))
 			for range each {
-				call(client, askPrimary(r))
+				call(client, drawAsk(r))
 			}
 		})
 	}

@@ -148,10 +148,10 @@ func Calls(note func(buckets int)) Option { return func(s *Store) { s.called = n
 //
 // If the URL has several addr and no master_name, it is a cluster. In all forms USER and PASSWORD
 // are for the Redis servers, and password_file names a file with the password; sentinel_username
-// and sentinel_password are for the Sentinels. Certificates must be for the host of the URL, or for
-// server_name. pool_size is the maximum number of connections to one server, beside the connections
-// for people's commands. The default is 10 for each processor; in a cluster 5 for each, but at
-// least 32.
+// and sentinel_password are for the Sentinels. Certificates must be for the host that is called, or
+// for server_name. pool_size is the maximum number of connections to one server, beside the
+// connections for people's commands. The default is 10 for each processor; in a cluster 5 for each,
+// but at least 32.
 //
 // Open does not connect: each call notices whether Redis is away or back. Inspect, or the first
 // call of Heads, finds problems of the Redis itself.

@@ -218,7 +218,8 @@ func (s *sentinels) note(sentinel string, said word, err error) {
 }
 
 // latestElection returns the answer about the latest election, and the number of Sentinels with an
-// answer. If answers about that election differ, the majority counts, and then the address in use.
+// answer. If answers about that election differ, the most frequent answer counts, and then the
+// address in use.
 func latestElection(said map[string]word, followed string) (best word, answer int) {
 	votes := map[word]int{}
 	for _, w := range said {
