@@ -1,7 +1,7 @@
 //go:build tinygo
 
-// The filter: a proxy-wasm module for Envoy, compiled by TinyGo. It only wires; see internal/plugin
-// for the callbacks.
+// The filter: a proxy-wasm module for Envoy, compiled by TinyGo. It only wires; see
+// internal/envoy/plugin for the callbacks.
 package main
 
 import (

@@ -102,7 +102,7 @@ func (a *About) appendUsedUp(b []byte) []byte {
 		b = dialect.AppendInt(text.Append(b, ". This request costs "), a.Cost)
 		return text.Append(dialect.AppendInt(text.Append(b, ", and "), a.Left), " are left.")
 	case atOnce:
-		return text.Append(b, ", and nothing is left now.")
+		return text.Append(b, ", and that is used up for now.")
 	}
 	return text.Append(b, ", and that is used up.")
 }

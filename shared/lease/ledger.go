@@ -279,8 +279,9 @@ func (l Ledger) waitFor(now quota.Instant, cost int64) quota.Span {
 	return max(1, quota.Span(l.Ready(cost)-now))
 }
 
-// advance refills the bucket. Leased tokens bound the refill until they expire. So the debt at now
-// is at least the tokens that were still leased at each past expiry, less the tokens earned since.
+// advanceTo refills the bucket. Leased tokens bound the refill until they expire. So the debt at
+// now is at least the tokens that were still leased at each past expiry, less the tokens earned
+// since.
 func (l *Ledger) advanceTo(now quota.Instant) {
 	p := l.Params
 	if l.Over > 0 {
@@ -302,7 +303,7 @@ func (l *Ledger) advanceTo(now quota.Instant) {
 	l.Debt = max(debt, toUnits(l.leasedTokens(), p.Den))
 }
 
-// lend adds n tokens to the debt, and counts them as leased for span.
+// lendTokens adds n tokens to the debt, and counts them as leased for span.
 func (l *Ledger) lendTokens(n int64, span quota.Span, m int64) {
 	if n > 0 {
 		l.Debt += n * l.Params.Den
@@ -320,7 +321,7 @@ func (l *Ledger) leaseEnd(span quota.Span, m int64) quota.Instant {
 	return quota.Instant((int64(l.Last)/w + m + 1) * w)
 }
 
-// hold counts n tokens as leased for span.
+// holdTokens counts n tokens as leased for span.
 func (l *Ledger) holdTokens(n int64, span quota.Span, m int64) {
 	if n <= 0 || span <= 0 {
 		return

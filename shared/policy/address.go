@@ -17,7 +17,7 @@ var (
 	after4  = ipaddr.Addr{9: 1}
 )
 
-// Contains reports whether the address is in one of the ranges, which rise and do not touch.
+// Contains reports whether the address is in one of the ranges, which rise and do not overlap.
 func Contains(ranges []Range, address ipaddr.Addr) bool {
 	low, high := 0, len(ranges)
 	for low < high {
@@ -80,7 +80,7 @@ func sortRanges(ranges []Range) {
 	}
 }
 
-// longList reads each element of a list with at most limit elements.
+// readLongList reads each element of a list with at most limit elements.
 //
 //go:noinline
 func (r *reader) readLongList(path string, n Node, limit int, read func(path string, n Node)) {
@@ -95,7 +95,7 @@ func (r *reader) readLongList(path string, n Node, limit int, read func(path str
 	n.eachItem(func(i int, item Node) { read(r.indexPath(path, i), item) })
 }
 
-// texts reads a list of strings.
+// readTexts reads a list of strings.
 func (r *reader) readTexts(path string, n Node, limit int) []string {
 	var list []string
 	r.readLongList(path, n, limit, func(path string, n Node) {

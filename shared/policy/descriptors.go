@@ -8,7 +8,7 @@ import (
 // notKey is the reason to refuse the key of a descriptor's entry.
 const notKey = "must be the key of a descriptor's entry, of 1 to 256 bytes"
 
-// descriptors reads the entries of the descriptors that a policy is for.
+// readDescriptors reads the entries of the descriptors that a policy is for.
 func (r *reader) readDescriptors(path string, n Node, m *Match) {
 	r.readList(path, n, func(path string, n Node) { r.readEntryMatch(path, n, m) })
 	r.mustHold(path, n.Kind != List || n.listSize() > 0, "is empty: a descriptor has at least one entry")

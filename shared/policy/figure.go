@@ -96,8 +96,8 @@ func (r *reader) readFigure(path string, n Node, least int64, most *int64, f *Fi
 	return r.readRequestFigure(path, n, most, f)
 }
 
-// figureOfRequests is apart from figure because its closures put its arguments on the filter's heap
-// at each call, and most figures are numbers.
+// readRequestFigure is apart from readFigure because its closures put its arguments on the filter's
+// heap at each call, and most figures are numbers.
 func (r *reader) readRequestFigure(path string, n Node, most *int64, f *Figure) bool {
 	before, trusted := len(r.problems), false
 	add := func(kind SourceKind) func(string, Node) {

@@ -42,7 +42,7 @@ func (p *Policy) InFlight() (some, others bool) {
 	return some, others
 }
 
-// inFlight reads the number of a limit of requests in flight.
+// readInFlight reads the number of a limit of requests in flight.
 func (r *reader) readInFlight(path string, n Node, c Counting) (Limit, bool) {
 	var most int64
 	if containsText(n.Keys, "quota") || containsText(n.Keys, "window") || containsText(n.Keys, "burst") {

@@ -34,7 +34,7 @@ func validJSON(doc []byte) bool {
 	return isShallow(doc) && s.skipValue() && s.nextByte() == 0 && s.at == len(doc)
 }
 
-// shallow reports whether doc nests at most maxDepth deep, without recursion. Brackets in strings
+// isShallow reports whether doc nests at most maxDepth deep, without recursion. Brackets in strings
 // do not count.
 func isShallow(doc []byte) bool {
 	depth, quoted := 0, false
@@ -67,7 +67,7 @@ type scanner struct {
 	items []Node
 }
 
-// next skips white space and returns the byte after it, 0 at the end.
+// nextByte skips white space and returns the byte after it, 0 at the end.
 func (s *scanner) nextByte() byte {
 	for s.at < len(s.doc) {
 		c := s.doc[s.at]
@@ -79,7 +79,7 @@ func (s *scanner) nextByte() byte {
 	return 0
 }
 
-// take skips white space, and the byte c if it comes next.
+// takeByte skips white space, and the byte c if it comes next.
 func (s *scanner) takeByte(c byte) bool {
 	if s.nextByte() != c {
 		return false
@@ -88,7 +88,7 @@ func (s *scanner) takeByte(c byte) bool {
 	return true
 }
 
-// value skips a value and reports whether it is valid.
+// skipValue skips a value and reports whether it is valid.
 func (s *scanner) skipValue() bool {
 	switch c := s.nextByte(); c {
 	case '{', '[':
@@ -106,7 +106,7 @@ func (s *scanner) skipValue() bool {
 	return s.skipNumber()
 }
 
-// elements skips a list or a mapping and counts its elements.
+// skipElements skips a list or a mapping and counts its elements.
 func (s *scanner) skipElements() (count int, ok bool) {
 	mapping := s.doc[s.at] == '{'
 	last := byte(']')
@@ -141,7 +141,7 @@ func (s *scanner) skipWord(word string) bool {
 	return true
 }
 
-// quoted skips a string.
+// skipString skips a string.
 func (s *scanner) skipString() bool {
 	for s.at++; s.at < len(s.doc); s.at++ {
 		switch c := s.doc[s.at]; {
@@ -219,7 +219,7 @@ func (s *scanner) skipDigits() bool {
 	return s.at > start
 }
 
-// node reads a value that is valid.
+// readNode reads a value that is valid.
 func (s *scanner) readNode() Node {
 	switch c := s.nextByte(); c {
 	case '{':
@@ -278,9 +278,9 @@ func (s *scanner) readList() Node {
 	return n
 }
 
-// text reads a valid string. It is a copy: a collection of the filter's memory walks from a pointer
-// into a large object to the object's head. So texts that point into a document of a megabyte would
-// make each collection take hundreds of milliseconds.
+// readString reads a valid string. It is a copy: a collection of the filter's memory walks from a
+// pointer into a large object to the object's head. So texts that point into a document of a
+// megabyte would make each collection take hundreds of milliseconds.
 func (s *scanner) readString() string {
 	start := s.at + 1
 	s.skipString()
@@ -330,7 +330,7 @@ func unescapeString(raw []byte) string {
 	return string(plain)
 }
 
-// unit reads the four digits of a \u escape.
+// readUnit reads the four digits of a \u escape.
 func readUnit(digits []byte) (r rune) {
 	for _, c := range digits[:4] {
 		d, _ := text.HexDigit(c)

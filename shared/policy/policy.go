@@ -111,7 +111,7 @@ type Match struct {
 	// Paths are exact, with {name} for one segment, or with a final /** for everything below.
 	Paths   []string
 	Headers []HeaderMatch
-	// ClientIPs are ranges in rising order that do not touch. A client with an unknown address is
+	// ClientIPs are ranges in rising order that do not overlap. A client with an unknown address is
 	// in none.
 	ClientIPs []Range
 	// Tiers are indexes of Set.Tiers, in rising order.

@@ -158,7 +158,7 @@ func IsJSON(contentType string) bool {
 	return contentType[at-1] == '/' || contentType[at-1] == '+'
 }
 
-// responses reads the responses of the set.
+// readResponses reads the responses of the set.
 func (r *reader) readResponses(path string, n Node, set *Set) {
 	set.Responses = make([]Response, AnswerCount)
 	fields := make([]field, AnswerCount)

@@ -28,7 +28,7 @@ func AppendCredentials(dst, value []byte) []byte {
 	return append(dst, rest...)
 }
 
-// push appends a byte. To append one in place is a hundred bytes of the filter.
+// pushByte appends a byte. To append one in place is a hundred bytes of the filter.
 //
 //go:noinline
 func pushByte(dst []byte, c byte) []byte { return append(dst, c) }

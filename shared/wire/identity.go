@@ -21,7 +21,7 @@ func (r *SetReader) readSources(use policy.SourceUse, each func(kind policy.Sour
 	}
 }
 
-// readRanges reads ranges of addresses in rising order that do not touch.
+// readRanges reads ranges of addresses in rising order that do not overlap.
 func (r *SetReader) readRanges(each func(policy.Range)) {
 	c := &r.c
 	var last policy.Range

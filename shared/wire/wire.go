@@ -73,7 +73,7 @@ func (c *cursor) u64() uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// uvarint reads an unsigned LEB128 number of at most 63 bits.
+// readUvarint reads an unsigned LEB128 number of at most 63 bits.
 //
 //go:noinline
 func (c *cursor) readUvarint() int64 {
@@ -89,7 +89,7 @@ func (c *cursor) readUvarint() int64 {
 	return 0
 }
 
-// within reads a number between low and high. It is not inlined, for the size of the filter.
+// readWithin reads a number between low and high. It is not inlined, for the size of the filter.
 //
 //go:noinline
 func (c *cursor) readWithin(low, high int64) int64 {

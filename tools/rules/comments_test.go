@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/token"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -152,6 +153,25 @@ func TestTheRulesOfCommentsFindWhatTheyForbid(t *testing.T) {
 		got := strings.Join(checkProse(parse(t, "a.go", source), source)[c.kind], "\n")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%q: %q, want %q", c.source, got, c.want)
+		}
+	}
+}
+
+// The comment of a function begins with its name. So a rename reaches the comment.
+func TestCommentsOfFunctionsBeginWithTheirNames(t *testing.T) {
+	for _, name := range listFiles(t) {
+		f := parse(t, name, read(t, name))
+		if f.isTest() || f.isSupport() || ast.IsGenerated(f.tree) {
+			continue
+		}
+		for _, d := range f.tree.Decls {
+			d, isFunction := d.(*ast.FuncDecl)
+			if !isFunction || d.Name.Name == "init" || d.Name.Name == "main" || d.Doc.Text() == "" {
+				continue
+			}
+			if first, _, _ := strings.Cut(d.Doc.Text(), " "); strings.Trim(first, ",:") != d.Name.Name {
+				t.Error(f.problem(d.Pos(), "the comment of "+d.Name.Name+" begins with "+strconv.Quote(first)))
+			}
 		}
 	}
 }

@@ -45,6 +45,10 @@ func TestPagesAreLaidOut(t *testing.T) {
 	if want := len(sources); want < 30 || err != nil || len(laid) != want {
 		t.Errorf("%d pages, want %d, %v", len(laid), want, err)
 	}
+	top, err := filepath.Glob(filepath.Join(folder, "*.md"))
+	if want := len(pages); err != nil || len(top) != want {
+		t.Errorf("%v at the top, want %d pages, %v", top, want, err)
+	}
 }
 
 // The site's contents follow the map: a page stands under the first section that leads to it.

@@ -46,7 +46,7 @@ func (s *server) PutEnforcement(
 	}
 	if !change.DryRun {
 		s.config.Log.Warn("enforcement changed", "id", who.id, "author", who.name, "revision", orders.Revision,
-			"durable", durable, "orders", told(orders.List))
+			"durable", durable, "orders", describeOrders(orders.List))
 	}
 	return gen.PutEnforcement200JSONResponse{EnforcementInForceJSONResponse: s.inForce(orders, durable,
 		change.DryRun)}, nil
@@ -130,8 +130,8 @@ func badReason(reason string) string {
 	return ""
 }
 
-// The orders in the form for the log.
-func told(orders []enforcement.Order) string {
+// describeOrders returns the orders in the form for the log.
+func describeOrders(orders []enforcement.Order) string {
 	var all []string
 	for _, o := range orders {
 		text := fmt.Sprintf("%s for %d %% of %s", o.State, o.Percent, o.Scope())

@@ -19,9 +19,10 @@ import (
 // droppedAtOnce bounds the records past their first score that one commit drops.
 const droppedAtOnce = 500
 
-// Lists of a topic are buckets named by its tag and the name of the list. records: key → big-endian
-// revision, the scores, and the value. changes: big-endian revision and key → key. An index:
-// big-endian score and key → key. The state is in the meta bucket.
+// listOf returns the name of a list: lists of a topic are buckets named by its tag and the name of
+// the list. records: key → big-endian revision, the scores, and the value. changes: big-endian
+// revision and key → key. An index: big-endian score and key → key. The state is in the meta
+// bucket.
 func listOf(t *docs.Topic, part string) []byte { return []byte(t.Tag + " " + part) }
 
 func stateKey(t *docs.Topic) []byte { return listOf(t, "state") }

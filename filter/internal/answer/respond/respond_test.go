@@ -693,7 +693,7 @@ func TestWordsOfRefusals(t *testing.T) {
 	}{
 		{`"limit":{"quota":3,"window":"1h"}`, 4, "1", "Policy p allows 3 per 1h, and that is used up. Try again in "},
 		{`"limit":{"quota":60,"window":"1h","burst":3}`, 4, "1",
-			"Policy p allows 3 at once and 60 per 1h in the long run, and nothing is left now. Try " +
+			"Policy p allows 3 at once and 60 per 1h in the long run, and that is used up for now. Try " +
 				"again in "},
 		{`"limit":{"quota":60,"window":"1h","burst":3}`, 1, "4",
 			"This request costs 4, and policy p never allows more than 3 at once: waiting does not help."},

@@ -99,7 +99,7 @@ func (r *reports) gatherItems(now quota.Instant, store *bucketstore.Store, q *qu
 	return items
 }
 
-// takeAnswer takes in the answer to a report. A bucket that the control plane does not know is
+// takeInAnswer takes in the answer to a report. A bucket that the control plane does not know is
 // reported again under the newer policy set, or never if it is not used any more. If the answer
 // cannot be stored, the report is sent again and counts twice: then too few requests are admitted.
 func (r *reports) takeInAnswer(it *item, a *wire.LeaseAnswer, now quota.Instant, store *bucketstore.Store) {
