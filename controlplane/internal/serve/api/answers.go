@@ -11,24 +11,25 @@ type (
 	VersionsAnswer = gen.Versions
 	// VersionAnswer is a version with its document as it was written.
 	VersionAnswer = gen.VersionWithDocument
-	// DiffAnswer says what changes from one version to another.
+	// DiffAnswer lists the changes between two versions.
 	DiffAnswer = gen.VersionDiff
-	// CheckedAnswer says what a document would promise and change.
+	// CheckedAnswer has the promises and the changes of a document.
 	CheckedAnswer = gen.CheckedPolicySet
-	// RolloutSide is what the nodes of a rollout, or the others, have decided lately.
+	// RolloutSide has the recent decisions of the rollout's nodes, or of the other nodes.
 	RolloutSide = gen.RolloutSide
-	// RolloutAnswer is how far a rollout is, RolloutStepAnswer what a step of one did.
+	// RolloutAnswer is the state of a rollout, RolloutStepAnswer the result of a step.
 	RolloutAnswer     = gen.Rollout
 	RolloutStepAnswer = gen.RolloutStep
-	// ConsumerAnswer is what is known of a consumer.
+	// ConsumerAnswer is the record of a consumer.
 	ConsumerAnswer = gen.Consumer
 	// ConsumersAnswer is a page of consumers, in no order, each by its key alone.
 	ConsumersAnswer = gen.Consumers
-	// EnforcementAnswer are the orders in force.
+	// EnforcementAnswer has the orders in force.
 	EnforcementAnswer = gen.Enforcement
 	// AuditAnswer is a page of changes, newest first.
 	AuditAnswer = gen.AuditEntries
-	// ConsumerInput is what a consumer is to have; ConsumerBatch and ConsumerItem the same of many.
+	// ConsumerInput is the wanted record of a consumer. ConsumerBatch has many, each a
+	// ConsumerItem.
 	ConsumerInput = gen.ConsumerInput
 	ConsumerBatch = gen.ConsumerBatch
 	ConsumerItem  = gen.ConsumerItem
@@ -37,37 +38,39 @@ type (
 	ConsumerOverride = gen.Override
 	// DecisionsAnswer is a page of refusals, newest first.
 	DecisionsAnswer = gen.Decisions
-	// StandingAnswer is what decides about a caller before any limit does.
+	// StandingAnswer is an order, ban, bypass or penalty: it decides about a caller before any
+	// limit does.
 	StandingAnswer = gen.Standing
-	// PenaltiesAnswer is a page of penalties, those that began last first.
+	// PenaltiesAnswer is a page of penalties, newest first.
 	PenaltiesAnswer = gen.Penalties
-	// PenaltyAnswer is one of them; PardonInput asks for a pardon, which PardonedAnswer answers.
+	// PenaltyAnswer is a penalty. PardonInput asks for a pardon, and PardonedAnswer is its answer.
 	PenaltyAnswer  = gen.Penalty
 	PardonInput    = gen.Pardon
 	PardonedAnswer = gen.Pardoned
 	// TopAnswer are the heaviest callers.
 	TopAnswer = gen.Top
-	// SeriesAnswer is what was decided over time, ComparisonAnswer the last minutes against an hour
-	// and a day ago.
+	// SeriesAnswer has the decisions over time. ComparisonAnswer compares the last minutes with the
+	// same minutes an hour and a day ago.
 	SeriesAnswer     = gen.SeriesAnswer
 	ComparisonAnswer = gen.SeriesComparison
 	// DistributionAnswer is how much the callers of a policy use.
 	DistributionAnswer = gen.Distribution
-	// KeyAnswer is a partition key with what its buckets hold, BucketAnswer one of those, and
-	// HolderAnswer a node that holds permits of one.
+	// KeyAnswer is a partition key with its buckets, BucketAnswer is a bucket, and HolderAnswer is
+	// a node that holds permits of a bucket.
 	KeyAnswer    = gen.Key
 	BucketAnswer = gen.Bucket
 	HolderAnswer = gen.PermitHolder
 	// BansAnswer are bans of partition keys.
 	BansAnswer = gen.KeyBans
-	// ExplainedAnswer is what a request would be answered, and why.
+	// ExplainedAnswer is the answer that a request would get, and why.
 	ExplainedAnswer = gen.Explained
-	// ExplainedPolicy is a policy that the request meets, MissedPolicy one that it does not.
+	// ExplainedPolicy is a policy that the request meets, MissedPolicy a policy that it does not
+	// meet.
 	ExplainedPolicy = gen.ExplainedPolicy
 	MissedPolicy    = gen.MissedPolicy
-	// UsageAnswer is what a caller has left.
+	// UsageAnswer is the remaining quota of a caller.
 	UsageAnswer = gen.Usage
-	// UsedLimit is a limit of it.
+	// UsedLimit is a limit in a UsageAnswer.
 	UsedLimit = gen.UsedLimit
 	// PoliciesAnswer is a page of the policies in force, PolicyInForce one of them.
 	PoliciesAnswer = gen.Policies
@@ -76,13 +79,13 @@ type (
 	NodesAnswer = gen.Nodes
 	// RefusedNodeAnswer is an address whose calls as a node are refused.
 	RefusedNodeAnswer = gen.RefusedNode
-	// StateAnswer is that of a probe.
+	// StateAnswer is the answer of a probe.
 	StateAnswer = gen.State
 	// NodeAnswer is one node.
 	NodeAnswer = gen.Node
 )
 
-// What a StandingAnswer can be.
+// The kinds of a StandingAnswer.
 const (
 	StandingOff     = gen.StandingWhatOff
 	StandingShadow  = gen.StandingWhatShadow

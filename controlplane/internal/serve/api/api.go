@@ -35,7 +35,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
 )
 
-// Config is what the interface stands on. Fields must be set unless they say otherwise.
+// Config holds the services and the settings of the interface. Fields must be set unless they say
+// otherwise.
 type Config struct {
 	Policies    *policies.Service
 	Consumers   *consumers.Service
@@ -74,12 +75,12 @@ type Config struct {
 	Dashboard string
 	// Version is the build's.
 	Version string
-	// Distance is how long the store takes to answer; nil for one that is in this process.
+	// Distance returns the response time of the store; nil for a store in this process.
 	Distance func() time.Duration
-	// Unsaved says why the store cannot save what it counts, nil while it can. It may be nil.
+	// Unsaved says why the store cannot save its counters, nil while it can. It may be nil.
 	Unsaved func() error
-	// WrongFiles are the settings whose files cannot be used as they are now, each with what is
-	// wrong, in words that hold nothing of the files. It may be nil.
+	// WrongFiles returns the settings whose files cannot be used now, each with the reason. The
+	// reason has nothing of the file's content. It may be nil.
 	WrongFiles func() map[string]string
 }
 
@@ -101,7 +102,7 @@ func New(config Config) (http.Handler, error) {
 	return s.routes(s.forPeople, s.forNodes)
 }
 
-// Apart is New in two: the handler for people and tools, and the one for nodes.
+// Apart makes the handler for people and tools, and a second handler for nodes and probes.
 func Apart(config Config) (people, nodes http.Handler, err error) {
 	s, err := newServer(config)
 	if err != nil {
@@ -127,7 +128,7 @@ func newServer(config Config) (*server, error) {
 	return &server{config, contract, bounds, access.NewPlaces(maxFollowers)}, err
 }
 
-// routes makes a handler of what each of add adds.
+// routes makes a handler with the routes that the functions in add register.
 func (s *server) routes(add ...func(*echo.Echo) error) (http.Handler, error) {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
@@ -145,7 +146,7 @@ func (s *server) routes(add ...func(*echo.Echo) error) (http.Handler, error) {
 	return withHead{e}, nil
 }
 
-// forProbes adds what Envoys ask to know whether this replica serves.
+// forProbes adds the routes by which Envoys ask whether this replica serves.
 func (s *server) forProbes(e *echo.Echo) error {
 	probes := gen.ServerInterfaceWrapper{Handler: gen.NewStrictHandler(s, nil)}
 	e.GET("/healthz", probes.Healthz)
@@ -174,8 +175,8 @@ func (s *server) Healthz(context.Context, gen.HealthzRequestObject) (gen.Healthz
 	return gen.Healthz200JSONResponse{Status: gen.Ok}, nil
 }
 
-// Readyz reports whether this replica serves what Envoys need. It does so while its store is away:
-// policies, orders and bans come from memory, and the shards of a cluster that live grant tokens.
+// Readyz reports whether this replica can serve Envoys. It can while its store is away: policies,
+// orders and bans come from memory, and the shards of a cluster that live grant tokens.
 func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzResponseObject, error) {
 	var more []string
 	if away := s.config.Hub.Ready(); away != nil {
@@ -186,8 +187,8 @@ func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzRes
 	return gen.Readyz200JSONResponse(state), err
 }
 
-// ReadyzStore reports whether this replica also reaches its store, so that it is to be preferred to
-// one that does not.
+// ReadyzStore reports whether this replica also reaches its store. Callers should prefer it to a
+// replica that does not.
 func (s *server) ReadyzStore(
 	ctx context.Context, _ gen.ReadyzStoreRequestObject,
 ) (gen.ReadyzStoreResponseObject, error) {
@@ -199,8 +200,8 @@ func (s *server) ReadyzStore(
 	return gen.ReadyzStore200JSONResponse(state), err
 }
 
-// state is the answer of a probe for which notReady, if not nil, is a reason to say no. More are
-// warnings of the probe's own.
+// state returns the answer of a probe. If notReady is not nil, it is the reason to say no. more
+// holds the probe's own warnings.
 func (s *server) state(notReady error, more ...string) (gen.State, error) {
 	if s.config.Leaving.Err() != nil {
 		return gen.State{}, &failure{code: errs.Stopping, quiet: true}
@@ -212,7 +213,7 @@ func (s *server) state(notReady error, more ...string) (gen.State, error) {
 	return gen.State{Status: gen.Ready, Warning: strings.Join(append(s.warnings(), more...), "; ")}, nil
 }
 
-// warnings are the sentences on what is wrong though this control plane serves.
+// warnings returns the problems that this control plane has though it serves, a sentence each.
 func (s *server) warnings() (all []string) {
 	c := s.config
 	if c.Distance != nil {
@@ -236,8 +237,8 @@ func (s *server) warnings() (all []string) {
 	return slices.DeleteFunc(all, func(text string) bool { return text == "" })
 }
 
-// near is how far a store may be for a request that waits to be granted what it asks for, however
-// busy the control plane is: two fifths of what the request waits.
+// near is the longest response time of a store at which waiting requests are answered in time,
+// however busy the control plane is. It is two fifths of the time that a request waits.
 const near = 20 * time.Millisecond
 
 // distant says that the store is so far that requests which wait for it are not answered in time.

@@ -12,14 +12,14 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// What audit entries call the things that are changed.
+// The names of changed things in audit entries.
 const policySetResource = "policyset"
 
 func policyResource(name string) string       { return "policies/" + name }
 func consumerResource(key keyhash.Key) string { return "consumers/" + key.String() }
 
-// entry is what a request says of the change that it makes, to be kept by the store together with
-// that.
+// entry returns the audit entry for the change that a request makes. The store keeps it together
+// with the change.
 func entry(ctx context.Context, action, resource string) audit.Entry {
 	who := callerOf(ctx)
 	return audit.Entry{By: who.name, Role: string(who.role), RequestID: who.id, Action: action, Resource: resource}
@@ -27,6 +27,7 @@ func entry(ctx context.Context, action, resource string) audit.Entry {
 
 // ListAudit lists who changed what.
 func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (gen.ListAuditResponseObject, error) {
+	// Read the query.
 	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
@@ -35,6 +36,7 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 		return nil, badRequest("resource must begin with one of %s", strings.Join(audit.Resources, ", "))
 	}
 	query := audit.Query{Before: token, Since: r.Params.Since, By: r.Params.By, Resource: r.Params.Resource}
+	// Ask the store. If it fails, ask the entries in memory.
 	timed, cancel := s.atHand(ctx)
 	defer cancel()
 	list, next, err := audit.Find(timed, s.config.Audit, query, size)
@@ -51,6 +53,7 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 	if err != nil {
 		return nil, storeFailure(err)
 	}
+	// An empty answer may come from a name that does not exist.
 	if len(list) == 0 && token == "" {
 		if err := s.knowQuery(timed, query); err != nil {
 			return nil, err
@@ -94,7 +97,7 @@ func (s *server) hasNone(ctx context.Context, q audit.Query) bool {
 	return err == nil && len(found) == 0 && next == ""
 }
 
-// value is nil, and so left out, for what is not there.
+// value returns nil for an absent value, so that JSON leaves it out.
 func value(raw json.RawMessage) any {
 	if raw == nil || string(raw) == "null" {
 		return nil

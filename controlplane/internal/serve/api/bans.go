@@ -23,7 +23,7 @@ func (s *server) ListBans(context.Context, gen.ListBansRequestObject) (gen.ListB
 	return gen.ListBans200JSONResponse{KeyBansJSONResponse: s.bansAnswer(bans, durable)}, nil
 }
 
-// EndBan lifts the bans of a hash, which is that of a partition key or of a consumer.
+// EndBan lifts the bans of a hash: the hash of a partition key or of a consumer.
 func (s *server) EndBan(ctx context.Context, r gen.EndBanRequestObject) (gen.EndBanResponseObject, error) {
 	lifted, durable, err := s.config.Enforcement.Unban(ctx, []string{r.Key}, entry(ctx, "key.unban", ""))
 	if errors.Is(err, enforcement.ErrNotBanned) && s.config.Consumers != nil {

@@ -37,8 +37,8 @@ const (
 	readersWaiting = 1024
 )
 
-// readersAtOnce bounds how many readers the control plane computes for at once: half of the
-// processors are always there for what nodes ask.
+// readersAtOnce bounds how many readers the control plane computes for at once. Half of the
+// processors always stay free for requests of nodes.
 func readersAtOnce() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 
 // leasesAtOnce bounds how many lease requests are with the store: enough to keep all of its
@@ -46,14 +46,14 @@ func readersAtOnce() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 // not take turns within the store.
 func leasesAtOnce() int { return max(64, 16*runtime.GOMAXPROCS(0)) }
 
-// openShare is what part of a token's rate a key has that asks what it has left, and an address
-// whose callers show no key that is in use.
+// openShare divides a token's rate. A key that asks for its remaining quota gets a tenth of it, and
+// so does an address whose callers show no key in use.
 const openShare = 10
 
-// bounds are what callers may ask for.
+// bounds hold the limits on callers' requests.
 type bounds struct {
 	tokens, open, keys, nodes, failures, newNodes *access.Rates
-	// known are keys that are in use, so that strangers do not hold up who asks with one.
+	// known holds the keys in use. Strangers do not hold up a caller with such a key.
 	known           *access.Keys
 	leases, readers *access.Turns
 }
@@ -90,8 +90,8 @@ func tooMany(wait time.Duration, format string, args ...any) error {
 		detail: fmt.Sprintf(format, args...) + "; the Retry-After header says when to try again"}
 }
 
-// source is who is behind a request as far as a caller cannot make it up: the name of the token,
-// the network address, and the subject of the certificate if there is one.
+// source identifies the sender of a request by facts that a caller cannot invent: the name of the
+// token, the network address, and the subject of the certificate, if any.
 func (s *server) source(c echo.Context, token string) string {
 	from := token + "\x00" + s.origin(c.Request())
 	if t := c.Request().TLS; t != nil && len(t.PeerCertificates) > 0 {
@@ -127,8 +127,8 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	return token, nil
 }
 
-// welcome notes that the connection is that of a caller with a valid token. It refuses people that
-// have half of the connections already: the others are for nodes.
+// welcome marks the connection: its caller has a valid token. It refuses people if they have half
+// of the connections already: the other half is for nodes.
 func (s *server) welcome(c echo.Context, op *operation) error {
 	ctx := c.Request().Context()
 	if op != nil && op.forNodes() {
@@ -146,7 +146,7 @@ func (s *server) welcome(c echo.Context, op *operation) error {
 // errScheme: there is no token to look at.
 var errScheme = errors.New("it shows no token: there is no Authorization header of the scheme Bearer")
 
-// admit charges a request to its token, that of a node to its source.
+// admit charges a request of people to its token, and a request of a node to its source.
 func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
 	table := s.bounds.tokens
 	key := token.Name
@@ -164,8 +164,8 @@ func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
 	return nil
 }
 
-// origin is where a request comes from: the address of the connection's other end, or, where that
-// is a trusted proxy, the last one in x-forwarded-for that is none.
+// origin returns the address that a request comes from: the other end of the connection. If that is
+// a trusted proxy, it returns the last address in x-forwarded-for that is not a proxy.
 func (s *server) origin(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !s.isProxy(peer.Addr()) {
@@ -190,8 +190,8 @@ func (s *server) isProxy(a netip.Addr) bool {
 	return slices.ContainsFunc(s.config.Proxies, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// admitUsage charges a question about what is left to each key that it has, and to its address
-// unless a key is in use: a stranger who invents keys holds up no caller that has one.
+// admitUsage charges a question about the remaining quota to each of its keys, and to its address
+// unless a key is in use. A stranger who invents keys does not hold up a caller with a known key.
 func (s *server) admitUsage(from string, keys []foundIn) error {
 	refuse := func(wait time.Duration, what string) error {
 		s.config.Metrics.Throttled(metrics.BoundAddress)
@@ -285,7 +285,7 @@ func (s *server) turn(c echo.Context, node string) (done func(), err error) {
 	return done, nil
 }
 
-// mayNote reports whether to note a node: a known one, or one of the new ones that its source may
+// mayNote reports whether to note a node: a known node, or a new node that its source may still
 // name.
 func (s *server) mayNote(c echo.Context, id, boot string) bool {
 	if s.config.Nodes.Knows(id, boot) {

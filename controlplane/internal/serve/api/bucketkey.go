@@ -16,19 +16,19 @@ type bucketKey struct {
 	by        *policies.Compiled
 	policy    *policy.Policy
 	partition match.Partition
-	// person is the consumer whose key it is; nil if the partition does not go by consumers.
+	// person is the consumer of the key; nil if the partition has no consumer.
 	person *keyhash.Key
-	// values are those of the partition, and hash is the key as it is known.
+	// values are the values of the partition's parts, and hash is the hash of the key.
 	values []match.Value
 	hash   string
-	// drafted is the key as nodes have it to which another version is rolled out; nil if there is
-	// none, or it has no such key.
+	// drafted is the same key in the version of a rollout; nil without a rollout, or if that
+	// version has no such key.
 	drafted *bucketKey
 	// only is the version that has the key, while another one in force has not; 0 otherwise.
 	only uint64
 }
 
-// hashes are the hashes by which the key is known, each once.
+// hashes returns the hashes of the key, each once.
 func (k bucketKey) hashes() []string {
 	if k.drafted == nil || k.drafted.hash == k.hash {
 		return []string{k.hash}
@@ -43,8 +43,8 @@ func (k bucketKey) areLocal() bool {
 
 func keyResource(k bucketKey) string { return "keys/" + k.policy.Name + "/" + k.hash }
 
-// policyNamed finds a policy of a version in force, first of that of the nodes to which none is
-// rolled out.
+// policyNamed finds a policy by its name in the versions in force. The version of the nodes outside
+// the rollout comes first.
 func (s *server) policyNamed(name string) (by *policies.Compiled, p *policy.Policy, err error) {
 	err = s.eachNamed(name, func(c *policies.Compiled, one *policy.Policy) {
 		if by == nil {
@@ -95,7 +95,8 @@ func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err err
 	return s.joined(found), nil
 }
 
-// joined is one key as both versions in force have it, or the one that has it.
+// joined combines the keys that the versions in force have. If only one of two versions has the
+// key, the field only names that version.
 func (s *server) joined(found []bucketKey) (k bucketKey) {
 	if k = found[0]; len(found) > 1 {
 		k.drafted = &found[1]
@@ -105,7 +106,7 @@ func (s *server) joined(found []bucketKey) (k bucketKey) {
 	return k
 }
 
-// newKey is the key of requests that have these values for the parts of the policy's partition.
+// newKey returns the key of requests with these values for the parts of the policy's partition.
 func newKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, values []match.Value) bucketKey {
 	k := bucketKey{by: by, policy: p, partition: match.NewPartition(secret, by.Set, p, values),
 		person: personOf(secret, p, values), values: values}
@@ -114,7 +115,7 @@ func newKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, values []m
 	return k
 }
 
-// personOf is the consumer among the values of a partition, nil if there is none.
+// personOf returns the consumer among the values of a partition; nil if there is none.
 func personOf(secret [16]byte, p *policy.Policy, values []match.Value) *keyhash.Key {
 	for i, part := range p.Partition {
 		if v := values[i]; part.Kind == policy.PartConsumer && !v.Absent {

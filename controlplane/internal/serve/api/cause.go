@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 
-// causes are what Redis says it cannot do, by a part of its text, as operators know it. The text
-// itself may hold keys and addresses.
+// causes maps a part of an error text of the store to a sentence for operators. The text itself may
+// hold keys and addresses.
 var causes = []struct{ sign, said string }{
 	{"may evict", "Redis may evict state that cannot be lost: " +
 		"set maxmemory-policy noeviction, or start with --redis-may-evict"},
@@ -38,7 +38,7 @@ var causes = []struct{ sign, said string }{
 	{"BUSY Redis", "Redis is busy with a script"},
 }
 
-// Cause says without internals what is wrong with the store; empty if err does not tell.
+// Cause explains an error of the store without internals; empty if err does not tell the cause.
 func Cause(err error) string {
 	var network *net.OpError
 	var slow net.Error

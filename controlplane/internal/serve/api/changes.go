@@ -44,7 +44,7 @@ func (s *server) GetChanges(
 	return answer, nil
 }
 
-// follow waits for a change, for so many seconds. The end of the process ends it.
+// follow waits for a change, at most the given seconds. It returns at once when the process stops.
 func (s *server) follow(ctx context.Context, seen revisions, seconds int32) (revisions, error) {
 	if !s.followers.Take() {
 		return seen, &failure{code: errs.TooManyRequests, detail: "too many wait for changes", wait: followLater}
@@ -56,7 +56,7 @@ func (s *server) follow(ctx context.Context, seen revisions, seconds int32) (rev
 	return awaitChange(ctx, seen, s.revisions), nil
 }
 
-// revisions are those that this replica holds.
+// revisions returns the revisions that this replica holds.
 func (s *server) revisions() revisions {
 	active, _ := s.config.Policies.Active()
 	sets := fnv.New64a()
@@ -74,8 +74,8 @@ func (s *server) revisions() revisions {
 // topic is something that changes: a screen that hears of it need not ask for everything again.
 type topic string
 
-// topics are all topics, in the order of revisions: the policy set and its rollout, enforcement and
-// bans, consumers, penalties, what nodes have applied and how they decide, and what was counted.
+// topics lists all topics in the order of revisions: the policy set and its rollout, enforcement
+// and bans, consumers, penalties, the nodes with their versions and states, and the counts.
 var topics = [...]topic{"policyset", "enforcement", "consumers", "penalties", "nodes", "counts"}
 
 // nodesTopic is the index of the nodes among the topics.
@@ -96,7 +96,7 @@ type revisions [len(topics)]uint64
 // errCursor: a text is not of String.
 var errCursor = errors.New("since must be the cursor of an earlier answer")
 
-// String is the revisions as a cursor.
+// String encodes the revisions as a cursor.
 func (r revisions) String() string {
 	var b strings.Builder
 	for i, n := range r {
@@ -108,7 +108,7 @@ func (r revisions) String() string {
 	return b.String()
 }
 
-// parseCursor reads a cursor. The error says what it must be.
+// parseCursor decodes a cursor. The error describes a valid cursor.
 func parseCursor(cursor string) (r revisions, err error) {
 	parts := strings.Split(cursor, ".")
 	if len(parts) != len(r) {
@@ -122,7 +122,7 @@ func parseCursor(cursor string) (r revisions, err error) {
 	return r, nil
 }
 
-// since returns the topics in which the revisions differ from earlier ones.
+// since returns the topics whose revisions differ from earlier.
 func (r revisions) since(earlier revisions) []topic {
 	changed := []topic{}
 	for i, one := range topics {
@@ -133,8 +133,8 @@ func (r revisions) since(earlier revisions) []topic {
 	return changed
 }
 
-// awaitChange returns the revisions as soon as they differ from those that a reader has, or when
-// ctx ends.
+// awaitChange returns the revisions as soon as they differ from seen, or when ctx ends. If only the
+// nodes differ, it waits at least nodesEvery.
 func awaitChange(ctx context.Context, seen revisions, read func() revisions) revisions {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -10,10 +10,12 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// CheckPolicySet says what a document would promise and change, or why it would be refused.
+// CheckPolicySet answers with the promises and the changes of a document, or with the reasons to
+// refuse it.
 func (s *server) CheckPolicySet(
 	ctx context.Context, r gen.CheckPolicySetRequestObject,
 ) (gen.CheckPolicySetResponseObject, error) {
+	// Read the document.
 	text, format, err := document(ctx, r.Body)
 	if err != nil {
 		return nil, err
@@ -21,6 +23,7 @@ func (s *server) CheckPolicySet(
 	if len(text) == 0 {
 		return nil, badRequest("the body is empty: it must be a policy set")
 	}
+	// Compile it. A wrong document is answered with its problems.
 	answer := gen.CheckPolicySet200JSONResponse{Problems: policy.Problems{}, Policies: []promises.Promise{},
 		Diff: policies.Compare(&policy.Set{}, &policy.Set{})}
 	set, err := policydoc.LoadNew(text, format)
@@ -30,6 +33,7 @@ func (s *server) CheckPolicySet(
 	} else if err != nil {
 		return nil, err
 	}
+	// Add the promises, and the changes against the set in force.
 	answer.Valid, answer.Notes = true, promises.NotesOf(set)
 	envoys, doors := s.config.Nodes.Fleet(ctx)
 	for _, p := range set.Policies {

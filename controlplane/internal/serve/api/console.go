@@ -45,7 +45,7 @@ func noConsoleFile(left bool) error {
 	return &failure{code: errs.NotFound, detail: detail}
 }
 
-// sendFile answers with a file, compressed for those who take it.
+// sendFile answers with a file, compressed if the caller accepts gzip.
 func sendFile(c echo.Context, file console.File) error {
 	h := c.Response().Header()
 	h.Set("Content-Security-Policy", consolePolicy)
@@ -62,8 +62,8 @@ func sendFile(c echo.Context, file console.File) error {
 	return c.Blob(http.StatusOK, file.ContentType, file.Body)
 }
 
-// takesGzip reports whether a caller reads gzip. One that names a weight for it gets the file as it
-// is, which is never wrong.
+// takesGzip reports whether a caller accepts gzip. A caller that names a weight for it gets the
+// plain file, which is never wrong.
 func takesGzip(r *http.Request) bool {
 	for _, coding := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
 		if strings.TrimSpace(coding) == "gzip" {

@@ -33,6 +33,8 @@ func (s *server) batch(
 	var again []int
 	var people []person
 	var keys []keyhash.Key
+	// Read each consumer as a new consumer. Set aside the consumers with problems: an earlier
+	// record may make their documents valid.
 	for i, it := range items {
 		p, err := s.person(it.ID, it.Source)
 		if f := (*failure)(nil); errors.As(err, &f) && f.code == errs.BadRequest {
@@ -55,6 +57,7 @@ func (s *server) batch(
 		}
 		writes = append(writes, consumers.Write{Key: p.key, Any: true, Record: &record})
 	}
+	// Read the consumers with problems again, now with their earlier records.
 	before, err := s.config.Consumers.GetAll(ctx, keys)
 	if err != nil {
 		return nil, nil, storeFailure(err)
@@ -68,7 +71,7 @@ func (s *server) batch(
 	return writes, problems[:min(len(problems), maxBatchProblems)], nil
 }
 
-// item reads what the consumer with number i of a batch is to have after before.
+// item reads consumer i of a batch into a record. before is the consumer's earlier record.
 func (s *server) item(
 	sets []*policies.Compiled, i int, before consumers.Record, it gen.ConsumerItem, by string,
 ) (consumers.Record, policy.Problems) {
@@ -78,7 +81,7 @@ func (s *server) item(
 	return r, wrong
 }
 
-// batchAt is what the fields of a consumer of a batch begin with.
+// batchAt returns the prefix of the fields of consumer i in a batch.
 func batchAt(i int) string {
 	return fmt.Sprintf("consumers[%d].", i)
 }
@@ -86,8 +89,8 @@ func batchAt(i int) string {
 // maxBatchProblems bounds the answer to a hopeless batch.
 const maxBatchProblems = 100
 
-// input reads what one consumer is to have and collects what is wrong with it. The tier and the
-// overrides that stood before need not fit the policy sets of now.
+// input reads the document of one consumer and collects its problems. A tier and overrides that the
+// earlier record has need not fit the present policy sets.
 type input struct {
 	sets     []*policies.Compiled
 	before   consumers.Record
@@ -100,8 +103,8 @@ func (in *input) problem(path, format string, args ...any) {
 	in.problems = append(in.problems, policy.Problem{Path: in.at + path, Reason: fmt.Sprintf(format, args...)})
 }
 
-// replaced is what a consumer is to have in place of what it has. That is read only if the document
-// is wrong without it.
+// replaced returns the new record of a consumer. It reads the earlier record from the store only if
+// the document is wrong without it.
 func (s *server) replaced(
 	ctx context.Context, p person, body gen.ConsumerInput,
 ) (r consumers.Record, problems policy.Problems, err error) {
@@ -117,7 +120,8 @@ func (s *server) replaced(
 	return r, problems, err
 }
 
-// wanted is what a consumer is to have after before, by a document whose fields have the prefix at.
+// wanted reads the document of a consumer into a record. before is the earlier record, and at is
+// the prefix of the document's fields.
 func (s *server) wanted(
 	sets []*policies.Compiled, at string, before consumers.Record, body gen.ConsumerInput,
 ) (consumers.Record, policy.Problems) {
@@ -195,11 +199,12 @@ func (in *input) expires(path string, at *time.Time) time.Time {
 	return at.UTC().Truncate(time.Millisecond)
 }
 
-// override reads one; before are those that come before it in the document.
+// override reads an override. before holds the overrides that precede it in the document.
 func (in *input) override(path string, o gen.Override, before []gen.Override) consumers.Override {
 	own := consumers.Override{Policy: o.Policy,
 		Mark: consumers.Mark{Reason: o.Reason, Expires: in.expires(path, o.ExpiresAt)}}
 	in.reason(path, o.Reason)
+	// Find the policy in the sets in force.
 	var sets []*policy.Set
 	for _, set := range in.sets {
 		if set != nil {
@@ -207,6 +212,7 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 		}
 	}
 	_, p := consumers.FindPolicy(sets, o.Policy)
+	// Keep an override that the earlier record has. Refuse an override that the policy cannot have.
 	stood := in.stood(o)
 	switch {
 	case slices.ContainsFunc(before, func(other gen.Override) bool { return other.Policy == o.Policy }):
@@ -224,6 +230,7 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 			"others and a limit of its own would be a limit of theirs", o.Policy)
 		return own
 	}
+	// Read the limits. A burst that equals the quota is stored as 0.
 	node, err := policy.ParseJSON(o.Limit)
 	if err != nil {
 		in.problem(path+".limit", "%v", err)
@@ -248,7 +255,8 @@ func (in *input) policyNames() (names []string) {
 	return names
 }
 
-// stood is the override that was there before exactly as it is written here; nil for none.
+// stood returns the override of the earlier record that equals o in all fields; nil if there is
+// none.
 func (in *input) stood(o gen.Override) *consumers.Override {
 	for i := range in.before.Overrides {
 		was := overrideAnswer(&in.before.Overrides[i])
@@ -265,7 +273,7 @@ func (in *input) stood(o gen.Override) *consumers.Override {
 	return nil
 }
 
-// consumerAnswer is a record as clients see it.
+// consumerAnswer returns a record in the form that clients see.
 func (s *server) consumerAnswer(key keyhash.Key, r consumers.Record) gen.Consumer {
 	c := gen.Consumer{
 		Key: key.String(), Tier: r.Tier, Updated: r.Updated, By: r.By,

@@ -18,8 +18,8 @@ import (
 
 // person is the consumer that a request names.
 type person struct {
-	// sets are the policy sets in force that find it there, first that of the nodes to which none
-	// is rolled out.
+	// sets are the policy sets in force that find the consumer at the source. The set of the nodes
+	// outside the rollout comes first.
 	sets   []*policies.Compiled
 	source string
 	key    keyhash.Key
@@ -35,6 +35,8 @@ func (s *server) person(id, source string) (p person, err error) {
 	if err := s.unread(); current == nil && err != nil {
 		return p, err
 	}
+	// Find the source in the versions in force. Both versions count if they find the same source.
+	// Otherwise the current version counts, or the draft if only the draft has the source.
 	found, err := policy.Source{}, error(errNoConsumers)
 	for _, by := range []*policies.Compiled{active.Draft, active.Current} {
 		if by == nil || len(by.Set.Identity.Consumer) == 0 {
@@ -50,6 +52,7 @@ func (s *server) person(id, source string) (p person, err error) {
 	if err != nil {
 		return p, err
 	}
+	// Hash the consumer's id. An IPv6 address counts as its network.
 	secret, err := s.config.Hub.Secret()
 	if err != nil {
 		return p, err
@@ -67,7 +70,8 @@ func (s *server) person(id, source string) (p person, err error) {
 	return p, nil
 }
 
-// setsInForce are the policy sets in force, first that of the nodes to which none is rolled out.
+// setsInForce returns the policy sets in force. The set of the nodes outside the rollout comes
+// first.
 func (s *server) setsInForce() (sets []*policy.Set) {
 	active, _ := s.config.Policies.Active()
 	for _, by := range []*policies.Compiled{active.Current, active.Draft} {
@@ -78,8 +82,8 @@ func (s *server) setsInForce() (sets []*policy.Set) {
 	return sets
 }
 
-// consumerSource is where a consumer's value is found; it may be left out where there is one place
-// only.
+// consumerSource returns the source that a caller named. The name may be empty if the set has only
+// one source of consumers.
 func consumerSource(set *policy.Set, source string) (found policy.Source, err error) {
 	sources := set.Identity.Consumer
 	var names []string
@@ -128,6 +132,7 @@ func (s *server) ListConsumers(
 	if err != nil {
 		return nil, err
 	}
+	// Ask the store. If it is away, answer the first page from memory.
 	wanted := func(one consumers.Record) bool { return r.Params.Tier == "" || one.Tier == r.Params.Tier }
 	asked := consumers.List{Token: token, Limit: size, Banned: r.Params.Banned}
 	timed, cancel := s.atHand(ctx)
@@ -145,6 +150,7 @@ func (s *server) ListConsumers(
 	if err != nil {
 		return nil, storeFailure(err)
 	}
+	// An empty answer may come from a tier that does not exist.
 	if len(list) == 0 && next == "" {
 		if err := s.knowTiers(ctx, r.Params.Tier); err != nil {
 			return nil, err
@@ -157,7 +163,7 @@ func (s *server) ListConsumers(
 	return answer, nil
 }
 
-// GetConsumer answers with what is known of a consumer.
+// GetConsumer answers with the record of a consumer.
 func (s *server) GetConsumer(
 	ctx context.Context, r gen.GetConsumerRequestObject,
 ) (gen.GetConsumerResponseObject, error) {
@@ -185,10 +191,11 @@ func (s *server) GetConsumer(
 	return gen.GetConsumer200JSONResponse{OneConsumerJSONResponse: s.oneConsumer(p, record, true)}, nil
 }
 
-// PutConsumer replaces what is known of a consumer.
+// PutConsumer replaces the record of a consumer.
 func (s *server) PutConsumer(
 	ctx context.Context, r gen.PutConsumerRequestObject,
 ) (gen.PutConsumerResponseObject, error) {
+	// Read the change and its document.
 	p, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
 	if err != nil {
 		return nil, err
@@ -202,6 +209,7 @@ func (s *server) PutConsumer(
 		return nil, invalidConsumer(problems)
 	}
 	record.By, w.Record = who.name, &record
+	// A dry run only checks the revision.
 	if r.Params.DryRun {
 		if err := s.wouldMatch(ctx, w); err != nil {
 			return nil, storeFailure(conflict(err, consumerChanged))
@@ -209,6 +217,7 @@ func (s *server) PutConsumer(
 		record.Updated = s.config.Now().UTC()
 		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: s.oneConsumer(p, record, false)}, nil
 	}
+	// Store the record.
 	record.Revision, err = s.config.Consumers.Write(ctx,
 		consumers.Changes{Writes: []consumers.Write{w}, Sets: s.setsInForce(),
 			Entry: entry(ctx, "consumer.put", consumerResource(p.key))})
@@ -221,7 +230,7 @@ func (s *server) PutConsumer(
 	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: s.oneConsumer(p, record, true)}, nil
 }
 
-// wouldMatch reports whether a change replaces what it expects to.
+// wouldMatch returns an error if the record no longer has the revision that a change replaces.
 func (s *server) wouldMatch(ctx context.Context, w consumers.Write) error {
 	held, err := s.config.Consumers.Get(ctx, w.Key)
 	if err != nil && !errors.Is(err, consumers.ErrNotFound) {
@@ -233,7 +242,7 @@ func (s *server) wouldMatch(ctx context.Context, w consumers.Write) error {
 	return nil
 }
 
-// PutConsumers replaces what is known of many.
+// PutConsumers replaces the records of many consumers.
 func (s *server) PutConsumers(
 	ctx context.Context, r gen.PutConsumersRequestObject,
 ) (gen.PutConsumersResponseObject, error) {
@@ -264,7 +273,7 @@ func (s *server) PutConsumers(
 	return answer, nil
 }
 
-// DeleteConsumer forgets what is known.
+// DeleteConsumer removes the record of a consumer.
 func (s *server) DeleteConsumer(
 	ctx context.Context, r gen.DeleteConsumerRequestObject,
 ) (gen.DeleteConsumerResponseObject, error) {
@@ -284,7 +293,7 @@ func (s *server) DeleteConsumer(
 	return gen.DeleteConsumer204Response{}, nil
 }
 
-// consumerWrite finds out whom a change is about and what it replaces.
+// consumerWrite finds the consumer of a change and the revision that the change replaces.
 func (s *server) consumerWrite(match gen.IfMatch, id, source string) (p person, w consumers.Write, err error) {
 	w.Expected, w.Any, err = ifMatch(match)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 )
 
-// contract is api/openapi.yaml as this package needs it: what each route asks of a request.
+// contract is api/openapi.yaml in the form that this package needs: each route with its rules for
+// requests.
 type contract struct {
 	doc        *openapi3.T
 	operations map[string]*operation // by method and echo's form of the path
@@ -29,15 +30,16 @@ type operation struct {
 	// role is whom it is for; open operations have none.
 	role auth.Role
 	open bool
-	// checked: requests are held against the description. Probes, scrapes and filters of other
-	// versions may send what it lacks.
+	// checked is true if requests must match the description. It is false for probes, scrapes and
+	// filters: other versions of them may send fields that the description lacks.
 	checked bool
-	// waits: the answer comes when something happens, so the store's patience is no bound.
+	// waits is true if the answer comes when something happens. The patience for the store does not
+	// bound it.
 	waits bool
 	// parameters are the path's and the operation's.
 	parameters []*openapi3.Parameter
-	// query are the names of those in the query, sorted; lists those of them that may be given
-	// several times.
+	// query holds the sorted names of the query parameters. lists holds, for each name, whether it
+	// may be given several times.
 	query []string
 	lists map[string]bool
 	// maxBody is the largest body in bytes; 0 if there is none.
@@ -73,6 +75,7 @@ func newOperation(
 ) (*operation, error) {
 	o := &operation{lists: map[string]bool{}, Operation: op, doc: doc, method: method, path: path, item: item,
 		checked: strings.HasPrefix(path, "/v1/")}
+	// The security names the role. A route without security is open.
 	security := doc.Security
 	if op.Security != nil {
 		security = *op.Security
@@ -85,6 +88,7 @@ func newOperation(
 	default:
 		return nil, fmt.Errorf("security must be [] or [{bearer: [ROLE]}]")
 	}
+	// Collect the parameters.
 	o.waits, _ = op.Extensions["x-waits"].(bool)
 	for _, p := range slices.Concat(item.Parameters, op.Parameters) {
 		o.parameters = append(o.parameters, p.Value)
@@ -94,6 +98,7 @@ func newOperation(
 		}
 	}
 	slices.Sort(o.query)
+	// A body needs a bound on its size.
 	if op.RequestBody != nil {
 		limit, ok := op.RequestBody.Value.Extensions["x-max-bytes"].(float64)
 		if !ok || limit <= 0 {

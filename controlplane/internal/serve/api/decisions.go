@@ -20,8 +20,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// noteDecisions takes in whom a worker of a node has limited. What cannot be kept is no reason to
-// refuse it: these are samples.
+// noteDecisions stores the refusals that a worker of a node reports. An error is no reason to
+// refuse the report: refusals are samples.
 func (s *server) noteDecisions(c echo.Context, m *wire.Decisions) {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
 	defer cancel()
@@ -38,6 +38,7 @@ func (s *server) ListDecisions(
 	if err != nil {
 		return nil, err
 	}
+	// Find the refusals that the parameters select.
 	query := decisions.Query{Before: token, Policy: r.Params.Policy, Since: r.Params.Since}
 	who, err := s.caller(&query, r.Params)
 	if err != nil {
@@ -50,11 +51,13 @@ func (s *server) ListDecisions(
 	if err != nil {
 		return nil, err
 	}
+	// An empty answer may come from a policy that does not exist.
 	if len(list) == 0 {
 		if err := s.knowPolicies(ctx, r.Params.Policy); err != nil {
 			return nil, err
 		}
 	}
+	// Complete the refusals with own limits and levels.
 	s.ownLimits(ctx, list)
 	s.settle(list)
 	if query.Consumer != nil || query.Buckets != nil {
@@ -62,6 +65,7 @@ func (s *server) ListDecisions(
 	}
 	answer := gen.ListDecisions200JSONResponse{Complete: complete,
 		Decisions: append([]decisions.Decision{}, list...), Next: pageToken(next)}
+	// The first page about a caller also has the caller's standing.
 	if (who.person != nil || who.keys != nil) && token == "" {
 		known := false
 		answer.Standing, known = s.standingOf(ctx, who)
@@ -129,8 +133,8 @@ func (s *server) unlikeKey(policyName, consumer string) (err error) {
 	return err
 }
 
-// otherKeys are the keys of the consumer of a key under other policies that go by consumers alone.
-// A version that finds callers elsewhere has none.
+// otherKeys returns the keys of a key's consumer under the other policies that count by consumer
+// alone. A version that finds callers at another source adds no key.
 func (s *server) otherKeys(k bucketKey, source string) []bucketKey {
 	for i, part := range k.policy.Partition {
 		if part.Kind == policy.PartConsumer && !k.values[i].Absent {
@@ -146,6 +150,7 @@ func (s *server) otherKeys(k bucketKey, source string) []bucketKey {
 func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
+	// Read the records of the consumers.
 	var keys []keyhash.Key
 	for i := range list {
 		if key, err := keyhash.Parse(list[i].Consumer); err == nil {
@@ -156,6 +161,7 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 	if err != nil {
 		return
 	}
+	// Show a consumer's own limit if the record had it at the time of the refusal.
 	for i := range list {
 		d := &list[i]
 		key, err := keyhash.Parse(d.Consumer)
@@ -192,8 +198,8 @@ func (s *server) settle(list []decisions.Decision) {
 	}
 }
 
-// levels fills in what the buckets of a consumer's refusals hold now, as far as the store knows. An
-// ask for no tokens changes nothing.
+// levels adds the present levels of the buckets to a consumer's refusals, as far as the store knows
+// them. It asks for no tokens, so it changes nothing.
 func (s *server) levels(ctx context.Context, list []decisions.Decision, person *keyhash.Key) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
@@ -222,11 +228,13 @@ func (s *server) levels(ctx context.Context, list []decisions.Decision, person *
 	}
 }
 
-// level is what the bucket of a refusal holds now by the version that decides for its node, nil if
-// the store does not know: for policies that are local or optimistic, and while the store is away.
+// level returns the present level of a refusal's bucket by the version that decides for its node.
+// It returns nil if the store does not know the level: for policies that are local or optimistic,
+// and while the store is away.
 func (s *server) level(
 	ctx context.Context, d *decisions.Decision, by *policies.Compiled, person *keyhash.Key,
 ) *decisions.Level {
+	// Find the limit that refused.
 	set, err := s.config.Policies.At(ctx, d.Version)
 	key, damaged := keyhash.Parse(d.Key)
 	if err != nil || damaged != nil {
@@ -237,6 +245,7 @@ func (s *server) level(
 		return nil
 	}
 	item := wire.LeaseItem{Bucket: key, Limit: d.LimitIndex, Cost: 1, ExceptionsRevision: math.MaxUint64}
+	// The consumer's own limit takes its place.
 	if p.ByConsumer() && person != nil {
 		item.Position, item.Consumer, item.Root = 1, *person, limit.Root
 		if own, _, err := s.config.Leases.Own(ctx, by.Set, p, person, nil, false); err == nil {
@@ -245,6 +254,7 @@ func (s *server) level(
 			}
 		}
 	}
+	// If answers change the cost, the bucket may owe tokens: read its ledger.
 	if p.Commit.By != policy.CommitNever && p.Mode != policy.ModeLocal {
 		_, limits := set.ResolveAll(d.LimitIndex, by)
 		k := leases.Key{By: by, Policy: p, Limits: limits, Consumer: person,
@@ -257,6 +267,7 @@ func (s *server) level(
 		}
 		return s.owing(ctx, k, limit.Params.Burst)
 	}
+	// Otherwise ask for no tokens: the reply has the level.
 	reply, err := s.config.Leases.Grant(ctx, wire.LeaseRequest{Version: d.Version, Items: []wire.LeaseItem{item}})
 	if err != nil || len(reply.Items) != 1 || reply.Items[0].State != wire.ItemGranted {
 		return nil
@@ -264,8 +275,8 @@ func (s *server) level(
 	return &decisions.Level{Tokens: max(reply.Items[0].Level, 0), Of: limit.Params.Burst}
 }
 
-// owing is the level of a bucket that holds so many tokens, and whose requests may have cost more
-// than that; nil if the store does not say.
+// owing returns the level of a bucket of the given size, with the tokens that it owes; nil if the
+// store does not answer.
 func (s *server) owing(ctx context.Context, k leases.Key, of int64) *decisions.Level {
 	held, err := s.adjustOne(ctx, k, lease.Change{}, audit.Entry{})
 	if err != nil {

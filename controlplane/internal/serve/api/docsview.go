@@ -13,7 +13,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// What the page shows, in its order.
+// The data of the page, in the order of the page.
 type (
 	docsView struct {
 		Title, Version, Text string
@@ -102,8 +102,8 @@ func describeMedia(content openapi3.Content) (media []docsMedia, err error) {
 	return media, nil
 }
 
-// curl is a command that calls an operation with the description's examples, and with the
-// parameters that it must have.
+// curl returns a command that calls an operation with the description's examples and with the
+// required parameters.
 func curl(op *operation) (string, error) {
 	line, target := []string{"curl"}, op.path
 	if op.method != "GET" {
@@ -151,7 +151,7 @@ func describeSchemas(doc *openapi3.T) (schemas []docsSchema) {
 	return schemas
 }
 
-// prose is a text of the description with what stands between backticks as code.
+// prose turns a text of the description into HTML. Text between backticks becomes code.
 func prose(text string) template.HTML {
 	var out strings.Builder
 	for i, part := range strings.Split(text, "`") {
@@ -164,7 +164,7 @@ func prose(text string) template.HTML {
 	return template.HTML(out.String())
 }
 
-// typeOf says in a few words what a schema allows.
+// typeOf describes in a few words the values that a schema allows.
 func typeOf(ref *openapi3.SchemaRef) string {
 	if ref == nil {
 		return "any"

@@ -68,8 +68,8 @@ func (s *server) inForce(orders enforcement.Orders, durable, dryRun bool) (answe
 	return answer
 }
 
-// checkOrders finds what no order may say, and puts in what it leaves out. An order that stands
-// already may outlive its policy, its tier and its end: it must not keep others from being given.
+// checkOrders returns the problems of orders and fills in the defaults. An order that is in force
+// already may outlive its policy, its tier and its end: it must not block other orders.
 func (s *server) checkOrders(orders []enforcement.Order) (problems policy.Problems) {
 	now := s.config.Now()
 	held, _, _ := s.config.Enforcement.Held() // If they are not known, none stands.
@@ -119,7 +119,7 @@ func (s *server) checkScope(name, tier string, wrong func(field, format string, 
 	}
 }
 
-// badReason says what is wrong with a reason.
+// badReason returns the problem with a reason; empty if it has none.
 func badReason(reason string) string {
 	switch {
 	case strings.TrimSpace(reason) == "":

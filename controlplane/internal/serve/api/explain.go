@@ -41,8 +41,8 @@ type explaining struct {
 	about subject
 	// speaksGRPC: its caller gets a status of gRPC.
 	speaksGRPC bool
-	// refusals are all that refuse the request, and refusing the one that it is answered with; nil
-	// if nothing does.
+	// refusals are all refusals of the request, and refusing is the refusal in the answer; nil if
+	// nothing refuses the request.
 	refusals []*refusing
 	refusing *refusing
 }
@@ -56,11 +56,11 @@ type refusing struct {
 	left   int64
 	// wait is in whole seconds, 0 where waiting does not help.
 	wait int64
-	// doubt: the bucket may lack what its store has lost.
+	// doubt is true if the store may have lost a part of the bucket.
 	doubt bool
 }
 
-// ExplainRequest says what a request would be answered, and why.
+// ExplainRequest answers how a request would be answered, and why.
 func (s *server) ExplainRequest(
 	ctx context.Context, r gen.ExplainRequestRequestObject,
 ) (gen.ExplainRequestResponseObject, error) {
@@ -92,8 +92,8 @@ func (s *server) ExplainRequest(
 	return gen.ExplainRequest200JSONResponse(x.answer), nil
 }
 
-// explaining has the matcher say what a policy set in force makes of a request: that of a version,
-// or if it is 0 that of the nodes to which none is rolled out.
+// explaining matches a request against a policy set in force: the set of a version, or, if version
+// is 0, the set of the nodes outside the rollout.
 func (s *server) explaining(ctx context.Context, request explain.Request, version uint64) (*explaining, error) {
 	x := &explaining{server: s, speaksGRPC: slices.ContainsFunc(request.Headers, func(h match.Header) bool {
 		return string(h.Name) == "content-type" && strings.HasPrefix(string(h.Value), "application/grpc")
@@ -147,7 +147,7 @@ func (s *server) explaining(ctx context.Context, request explain.Request, versio
 	return x, nil
 }
 
-// explainPolicy explains a policy that the request meets: whose request it is, and what is left.
+// explainPolicy explains a policy that the request meets: the caller's key and the remaining quota.
 func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose) {
 	p := &x.by.Set.Policies[who.Policy]
 	one := gen.ExplainedPolicy{Name: p.Name, State: gen.ExplainedPolicyStateOff,
@@ -166,7 +166,7 @@ func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose)
 		one.Key, k.hash = hash, hash
 		x.about.keys = append(x.about.keys, k)
 	} else if p.IfAbsent == policy.AbsentSkip {
-		return // It is among the others.
+		return // It is among the missed policies.
 	}
 	x.about.person = cmp.Or(x.about.person, k.person)
 	if x.Access != match.Open {
@@ -198,10 +198,10 @@ func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose)
 	x.answer.Policies = append(x.answer.Policies, one)
 }
 
-// deciding is the one of several refusals that a request is answered with; nil for none. A limit
-// that is suspended comes before penalties, these before what the request lacks, and that before
-// buckets. Of equal ones the longest wait counts. A penalty names the longest of all waits, and one
-// beside a cost that no bucket ever holds gives way to that: no wait helps.
+// deciding returns the refusal that the request is answered with; nil if there is none. A suspended
+// limit comes first. Then come penalties, then missing or wrong values in the request, then
+// buckets. Of equal refusals the longest wait counts. A refusal with a wait names the longest of
+// all waits. A cost that no bucket ever holds comes before a penalty: no wait helps.
 func deciding(all []*refusing) (worst *refusing) {
 	penalised := slices.ContainsFunc(all, func(r *refusing) bool { return r.reason == policy.ReasonPenalty })
 	wait := int64(0)
@@ -220,7 +220,8 @@ func deciding(all []*refusing) (worst *refusing) {
 	return worst
 }
 
-// rank is greater for a refusal that comes before another; penalised: a penalty is among them.
+// rank returns a greater number for a refusal that comes first. penalised is true if a penalty is
+// among the refusals.
 func (r *refusing) rank(penalised bool) int {
 	switch r.reason {
 	case policy.ReasonSuspended:
@@ -237,8 +238,10 @@ func (r *refusing) rank(penalised bool) int {
 	return 0
 }
 
-// explainHit explains one limit, and returns what refuses the request, nil if nothing does.
+// explainHit explains one limit. It returns the limit's refusal of the request; nil if it does not
+// refuse.
 func (x *explaining) explainHit(ctx context.Context, one *gen.ExplainedPolicy, k bucketKey, h *match.Hit) *refusing {
+	// Find the limit: the consumer's own limit has priority.
 	limits := k.policy.Limits
 	if h.Tier > 0 {
 		limits = k.policy.LimitsOf(int(h.Tier) - 1)
@@ -247,11 +250,13 @@ func (x *explaining) explainHit(ctx context.Context, one *gen.ExplainedPolicy, k
 	if h.Own > 0 {
 		limit = x.Own[h.Own-1]
 	}
+	// The matcher may have refused the request already.
 	no := &refusing{policy: k.policy, limit: limit, cost: h.Cost}
 	if because, is := verdicts[h.Verdict]; is {
 		no.reason = because
 		return no
 	}
+	// Envoys alone know the state of adaptive and of local limits.
 	switch {
 	case k.policy.Adaptive.Max > 0:
 		x.depends(one, "its limit follows how fast the upstream answers, which each Envoy knows")
@@ -260,6 +265,7 @@ func (x *explaining) explainHit(ctx context.Context, one *gen.ExplainedPolicy, k
 		x.depends(one, "each Envoy counts by itself, "+policies.LimitText(limit))
 		return nil
 	}
+	// Read the bucket from the store.
 	at := place{Key: leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Limit: limit,
 		Step: k.policy.StepOf(limits, min(int(h.Position), len(limits)-1)), Bucket: h.Key, Cost: h.Cost},
 		tier: one.Tier, limit: limit}
@@ -291,7 +297,7 @@ var verdicts = map[match.Verdict]policy.Reason{
 	match.Suspended: policy.ReasonSuspended, match.RefusedSeveral: policy.ReasonSeveral,
 }
 
-// judge decides by what a bucket holds.
+// judge decides by the level of a bucket.
 func (x *explaining) judge(one *gen.ExplainedPolicy, held *gen.Bucket, no *refusing) *refusing {
 	no.left = held.Level
 	switch {
@@ -321,7 +327,8 @@ func (x *explaining) depends(one *gen.ExplainedPolicy, on string) {
 	one.Verdict, one.Why = gen.ExplainedPolicyVerdictDepends, on
 }
 
-// addWide has penalties that hold under every policy refuse what a limit in force is for.
+// addWide adds the refusals by penalties that hold under every policy, if the request meets a limit
+// in force.
 func (x *explaining) addWide() {
 	if !slices.ContainsFunc(x.Hits, func(h match.Hit) bool { return !h.Shadow && !h.Candidate }) {
 		return
@@ -333,8 +340,8 @@ func (x *explaining) addWide() {
 	}
 }
 
-// penaltyOf is the penalty of a policy that holds for the request, nil if none does: one that
-// refuses, or one in shadow.
+// penaltyOf returns the penalty of a policy that holds for the request; nil if there is none.
+// shadow selects penalties in shadow instead of penalties that refuse.
 func (x *explaining) penaltyOf(number uint32, shadow bool) (worst *refusing) {
 	p := &x.by.Set.Policies[number]
 	for i := range x.Subjects {

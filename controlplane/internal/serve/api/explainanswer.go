@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// conclude says what the request would be answered.
+// conclude writes the verdict on the request and its sentence.
 func (x *explaining) conclude() {
 	a := &x.answer.Answer
 	a.Verdict = gen.ExplainedAnswerVerdictPasses
@@ -59,7 +59,7 @@ func (x *explaining) refuse(a *gen.ExplainedAnswer, by *refusing) {
 	a.Sentence = string(about.AppendSentence(nil, by.wait))
 }
 
-// status fills in the status of a refusal: that of HTTP, or for a gRPC caller that of gRPC.
+// status fills in the status of a refusal: the HTTP status, or the gRPC status for a gRPC caller.
 func (x *explaining) status(a *gen.ExplainedAnswer, ofHTTP int, ofGRPC int32) {
 	if a.Status = ofHTTP; x.speaksGRPC {
 		a.Status, a.GrpcStatus = http.StatusOK, int(ofGRPC)

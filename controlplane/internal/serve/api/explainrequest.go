@@ -19,7 +19,7 @@ func requestOf(in *gen.ExplainInput) (r explain.Request, err error) {
 	if !httpguts.ValidHeaderFieldName(r.Method) { // Both are tokens.
 		return r, badRequest("method must be one like GET or POST, not %q", r.Method)
 	}
-	// A path stays as it is written, as //login and /a\login: the matcher knows what they mean.
+	// A path stays as it is written, like //login and /a\login: the matcher interprets it.
 	r.Path, _, _ = strings.Cut(in.URL, "#")
 	if !strings.HasPrefix(in.URL, "/") {
 		target, err := url.Parse(in.URL)

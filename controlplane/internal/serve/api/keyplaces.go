@@ -17,13 +17,13 @@ import (
 type place struct {
 	leases.Key
 	tier string
-	// limit is the one in force, the consumer's own if it has one.
+	// limit is the limit in force. The consumer's own limit has priority.
 	limit policy.Limit
-	// version is the one whose nodes it decides for, 0 for all nodes.
+	// version is the version for whose nodes it decides, 0 for all nodes.
 	version uint64
 }
 
-// drafts is 1 for a ledger of a version that is rolled out, beside the one of the other nodes.
+// drafts returns 1 if the ledger belongs to a rollout's version and has a twin for the other nodes.
 func (at *place) drafts() int {
 	if at.Twin != nil {
 		return 1
@@ -33,8 +33,8 @@ func (at *place) drafts() int {
 
 func (at *place) isLocal() bool { return at.Policy.Mode == policy.ModeLocal }
 
-// changeable reports whether a bucket can be filled. What nodes have in flight ends by itself, a
-// quota of 0 has no bucket, and buckets of local policies can be reset alone.
+// changeable reports whether a change can fill the bucket. Requests in flight end by themselves, a
+// quota of 0 has no bucket, and buckets of local policies can only be reset.
 func (at *place) changeable(c lease.Change) bool {
 	return !at.limit.InFlight && !at.limit.Suspended() && (c.Reset || !at.isLocal())
 }
@@ -45,9 +45,10 @@ func (at *place) sameLedger(other *place) bool {
 		at.limit.Algorithm.Windowed() == other.limit.Algorithm.Windowed() && at.isLocal() == other.isLocal()
 }
 
-// places are the key's buckets: of each tier and limit, and where they differ of each version in
-// force.
+// places returns the buckets of the key: of each tier and limit, and of each version in force if
+// the versions differ.
 func (s *server) places(ctx context.Context, k bucketKey) (all []place, err error) {
+	// Read the buckets of the first version.
 	all, err = s.placesOf(ctx, k, k.only)
 	if err != nil || k.drafted == nil {
 		return all, err
@@ -56,6 +57,7 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 	if err != nil {
 		return nil, err
 	}
+	// Add the buckets of the draft that the versions do not share.
 	own := len(all)
 	shared := make([]bool, own)
 	for _, at := range theirs {
@@ -74,6 +76,7 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 		}
 		all = append(all, at)
 	}
+	// A bucket that the versions do not share decides for the nodes of its version.
 	for i := range shared {
 		if !shared[i] {
 			all[i].version = k.by.Version.Number
@@ -82,15 +85,15 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 	return all, nil
 }
 
-// placesOf are the key's buckets in one version: those in shadow if the policy is watched for the
-// key.
+// placesOf returns the buckets of the key in one version. If the policy is in shadow for the key,
+// they are the shadow buckets.
 func (s *server) placesOf(ctx context.Context, k bucketKey, version uint64) (all []place, err error) {
 	for tier, limits := range k.limitsByTier() {
 		own, _, err := s.config.Leases.Own(ctx, k.by.Set, k.policy, k.person, limits, false)
 		if err != nil {
 			return nil, err
 		}
-		// What is off has the buckets of what is enforced.
+		// A policy that is off has the same buckets as an enforced policy.
 		shadow := k.partition.Share() >= int(s.enforcedFor(k.policy, tier, k.partition.Share()))
 		for n, limit := range own {
 			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Limit: limit,
@@ -102,8 +105,8 @@ func (s *server) placesOf(ctx context.Context, k bucketKey, version uint64) (all
 	return all, nil
 }
 
-// enforcedFor is how a policy is enforced for keys of a share whose callers have a tier: by the
-// most specific order about them, and without one as the document has it.
+// enforcedFor returns how a policy is enforced for keys of a share whose callers have a tier. The
+// most specific order decides; without an order the document decides.
 func (s *server) enforcedFor(p *policy.Policy, tier string, share int) policy.Enforced {
 	held, _, err := s.config.Enforcement.Held()
 	if err != nil {
@@ -120,12 +123,12 @@ func (s *server) enforcedFor(p *policy.Policy, tier string, share int) policy.En
 	return p.Enforced
 }
 
-// states are what orders say, as policies have it.
+// states maps the states of orders to the states of policies.
 var states = map[enforcement.State]policy.Enforced{enforcement.Enforce: policy.EnforcedAll,
 	enforcement.Shadow: policy.EnforcedShadow, enforcement.Off: policy.EnforcedOff}
 
-// limitsByTier are the limits of the policy: of each tier under its name, or those of all tiers
-// under none.
+// limitsByTier iterates over the policy's limits, by the name of the tier. A policy without limits
+// for tiers has one element with an empty name.
 func (k bucketKey) limitsByTier() iter.Seq2[string, []policy.Limit] {
 	return func(yield func(string, []policy.Limit) bool) {
 		if len(k.policy.Tiers) == 0 {
@@ -140,8 +143,8 @@ func (k bucketKey) limitsByTier() iter.Seq2[string, []policy.Limit] {
 	}
 }
 
-// buckets are the hashes of all that requests with the key may spend from: of each version, tier
-// and limit, enforced or in shadow.
+// buckets returns the hashes of all buckets that requests with the key may use: of each version,
+// tier and limit, enforced or in shadow.
 func (k bucketKey) buckets() (all []keyhash.Key) {
 	if k.drafted != nil {
 		all = k.drafted.buckets()
@@ -158,9 +161,10 @@ func (k bucketKey) buckets() (all []keyhash.Key) {
 	return all
 }
 
-// eachOnce are the indexes of places that have all ledgers, each once: where a consumer has one for
-// several tiers, that of the tier that allows most. Those of a version that is rolled out come
-// first: one that no node has used yet begins as the other one, before that is changed.
+// eachOnce returns the indexes of places that together have all ledgers, each once. If several
+// tiers of a consumer share a ledger, it returns the place with the largest burst. The ledgers of a
+// rollout's version come first: a ledger that no node has used yet begins as a copy of its twin, so
+// its change must come before the twin's change.
 func eachOnce(places []place) (once []int) {
 	defer func() {
 		slices.SortStableFunc(once, func(a, b int) int {

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// unlooked is the key without its buckets.
+// unlooked returns the answer about the key without its buckets.
 func (s *server) unlooked(k bucketKey) (answer gen.OneKeyJSONResponse) {
 	answer.Headers.CacheControl = "no-store"
 	answer.Body = gen.Key{Policy: k.policy.Name, Key: k.hash, Share: k.partition.Share(), Where: gen.KeyWhereStore,
@@ -32,7 +32,7 @@ func (s *server) unlooked(k bucketKey) (answer gen.OneKeyJSONResponse) {
 	return answer
 }
 
-// look answers with what the buckets of a key hold.
+// look returns the answer about the key with the levels of its buckets.
 func (s *server) look(ctx context.Context, k bucketKey) (answer gen.OneKeyJSONResponse, err error) {
 	answer = s.unlooked(k)
 	if answer.Body.Complete {
@@ -101,7 +101,7 @@ func (s *server) adjust(
 	return answer, err
 }
 
-// bucketsOf are the buckets of places, each once.
+// bucketsOf returns the buckets of places, each once.
 func bucketsOf(places []place) (all []keyhash.Key) {
 	for _, at := range places {
 		if !slices.Contains(all, at.Bucket) {
@@ -111,7 +111,7 @@ func bucketsOf(places []place) (all []keyhash.Key) {
 	return all
 }
 
-// unchangeable is the error for a key of which no bucket can be changed as was asked.
+// unchangeable returns the error for a key if the change fits none of its buckets.
 func unchangeable(k bucketKey, places []place) error {
 	if slices.ContainsFunc(places, func(at place) bool { return at.changeable(lease.Change{Reset: true}) }) {
 		return &failure{code: errs.LocalPolicy,
@@ -121,8 +121,8 @@ func unchangeable(k bucketKey, places []place) error {
 		"themselves, and a quota of 0 refuses all", k.policy.Name)
 }
 
-// changedInPart is the failure to change all buckets of a key where some have been changed: which,
-// and what the same change would do to them once more.
+// changedInPart returns the error for a change that reached only some buckets of a key. It names
+// these buckets and the effect of the same change on them if it is made again.
 func changedInPart(cause error, c lease.Change, all, changed []place) error {
 	names := ""
 	for i, at := range changed {
@@ -147,13 +147,15 @@ func changedInPart(cause error, c lease.Change, all, changed []place) error {
 		again)}
 }
 
-// bucket looks at one bucket of a key, or changes it. What nodes may have in flight stays as it is.
+// bucket reads one bucket of a key, or changes it. It does not change the nodes' requests in
+// flight.
 func (s *server) bucket(ctx context.Context, at place, c lease.Change, e audit.Entry) (b gen.Bucket, err error) {
 	b, _, err = s.bucketWith(ctx, at, c, e)
 	return b, err
 }
 
-// bucketWith is bucket with what the store says beside it; for requests in flight that is nothing.
+// bucketWith does the same as bucket and also returns the store's answer, which is empty for
+// requests in flight.
 func (s *server) bucketWith(
 	ctx context.Context, at place, c lease.Change, e audit.Entry,
 ) (b gen.Bucket, held lease.Holding, err error) {
@@ -166,7 +168,7 @@ func (s *server) bucketWith(
 		describePermits(&b, permits)
 		return b, held, err
 	}
-	if at.limit.Suspended() { // It holds nothing, and what it was counted before stays as it is.
+	if at.limit.Suspended() { // It holds nothing, and its earlier count stays.
 		b.Settles = settlesOf(at.Policy)
 		return b, held, nil
 	}
@@ -215,7 +217,7 @@ func (s *server) describeBan(k *gen.Key, of bucketKey) {
 	}
 }
 
-// GetKey answers with what the buckets of a key hold.
+// GetKey answers with the levels of a key's buckets.
 func (s *server) GetKey(ctx context.Context, r gen.GetKeyRequestObject) (gen.GetKeyResponseObject, error) {
 	k, err := s.key(r.Policy, r.Params)
 	if err != nil {
@@ -233,7 +235,7 @@ func (s *server) GetKey(ctx context.Context, r gen.GetKeyRequestObject) (gen.Get
 	return gen.GetKey200JSONResponse{OneKeyJSONResponse: answer}, nil
 }
 
-// ResetKey fills the buckets of a key, also those that the nodes have of it.
+// ResetKey fills the buckets of a key, in the store and in the nodes.
 func (s *server) ResetKey(ctx context.Context, r gen.ResetKeyRequestObject) (gen.ResetKeyResponseObject, error) {
 	k, e, err := s.keyChange(ctx, "key.reset", r.Policy, gen.GetKeyParams(r.Params), r.Body.Reason)
 	if err != nil {
@@ -293,8 +295,8 @@ func (s *server) UnbanKey(ctx context.Context, r gen.UnbanKeyRequestObject) (gen
 	return gen.UnbanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
 }
 
-// standing is the key after its ban was changed, without its buckets if the store is away: bans
-// work without it.
+// standing returns the answer about a key after a change of its ban. If the store is away, the
+// answer has no buckets: bans work without the store.
 func (s *server) standing(ctx context.Context, k bucketKey) gen.OneKeyJSONResponse {
 	ctx, cancel := context.WithTimeout(ctx, touchPatience)
 	defer cancel()
@@ -302,7 +304,7 @@ func (s *server) standing(ctx context.Context, k bucketKey) gen.OneKeyJSONRespon
 	return answer
 }
 
-// keyChange finds out which key is to be changed, and what the audit says of that.
+// keyChange finds the key to change and makes the audit entry.
 func (s *server) keyChange(
 	ctx context.Context, action, name string, params gen.GetKeyParams, reason string,
 ) (k bucketKey, e audit.Entry, err error) {

@@ -108,7 +108,7 @@ func knowZone(zone string, all []nodes.Node) error {
 	return noName("zone", zone, "weir get nodes shows the zones of all nodes", zones)
 }
 
-// standing is what an operator looks for among nodes.
+// standing has the states of a node by which operators search.
 type standing struct{ active, behind, lacksOrders, fallen bool }
 
 // standingOf judges a node by the newest revision of the orders.
@@ -133,7 +133,7 @@ func (is standing) count(c *gen.NodeCounts) {
 	}
 }
 
-// wanted reports whether a node is among those that a list is asked for.
+// wanted reports whether a node matches the parameters of a list.
 func wanted(p gen.ListNodesParams, n gen.Node, is standing) bool {
 	return (!p.Behind || is.behind) && (!p.Fallen || is.fallen) && (!p.Away || !is.active) &&
 		(p.Zone == "" || p.Zone == n.Zone) && (has(n.ID, p.Search) || has(n.Zone, p.Search))

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// RequestIDHeader is on every answer: what the log has about the request.
+	// RequestIDHeader is on every answer. The log names the request by this id.
 	RequestIDHeader = "X-Request-Id"
-	// storePatience bounds what a request under /v1 waits for the store altogether.
+	// storePatience bounds the total time that a request under /v1 waits for the store.
 	storePatience = 5 * time.Second
 )
 
-// identify gives each request an id: the caller's if it is a sane one.
+// identify gives each request an id: the caller's id if it is sane.
 func identify(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		id := c.Request().Header.Get(RequestIDHeader)
@@ -63,7 +63,7 @@ func (h withHead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // bare lets a browser do nothing with an answer but show it.
 const bare = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// harden keeps browsers from taking an answer for what it is not, and other sites from reading it.
+// harden keeps browsers from taking an answer for another type, and other sites from reading it.
 func (s *server) harden(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		h := c.Response().Header()
@@ -141,7 +141,7 @@ func hint(c echo.Context, code errs.Code) string {
 			return ""
 		}
 		var near []string
-		for _, route := range c.Echo().Routes() { // With as many parts, those that are given being the same.
+		for _, route := range c.Echo().Routes() { // Named parts get the path's values.
 			path := strings.Split(route.Path, "/")
 			for i := range path {
 				if i < len(asked) && strings.HasPrefix(path[i], ":") {
@@ -194,7 +194,7 @@ func (s *server) fail(err error, c echo.Context) {
 	}
 }
 
-// caller is what handlers know of a request beside what the description names.
+// caller has the facts about a request that handlers need and the description does not name.
 type caller struct {
 	// name and role are the token's, id is the request's.
 	name string
@@ -206,15 +206,14 @@ type caller struct {
 	accept, contentType string
 	// answer are the headers of the answer.
 	answer http.Header
-	// header is all of them: callers of the service say who they are in one that the policy set
-	// names.
+	// header has all headers: the policy set names the header by which callers identify themselves.
 	header http.Header
 }
 
 // ClockHeader says on an answer that the control plane's clock is wrong.
 const ClockHeader = "Weir-Clock"
 
-// HeldHeader says on an answer that the store is away, and that it is what this replica holds.
+// HeldHeader says that the store is away and that the answer comes from this replica's memory.
 const HeldHeader = "Weir-Held"
 
 // noteHeld sets HeldHeader if the store is away: since when the answer is as it was, and why.
@@ -230,7 +229,7 @@ func (s *server) noteHeld(ctx context.Context, away error, since time.Time) {
 	answer.Set(HeldHeader, "this is the copy in the memory of this control plane"+age+": "+reason(away))
 }
 
-// noteAway is noteHeld for an answer that comes from memory whether the store is away or not.
+// noteAway calls noteHeld for an answer that always comes from memory.
 func (s *server) noteAway(ctx context.Context) {
 	s.noteHeld(ctx, s.config.Hub.Ready(), s.config.Hub.Followed())
 }
@@ -247,8 +246,8 @@ func (s *server) atHand(ctx context.Context) (context.Context, context.CancelFun
 // kill switch is left on unseen.
 const OrdersHeader = "Weir-Orders"
 
-// noteOrders sets OrdersHeader if there are such orders: one that enforces is named where a policy
-// in force, or of the sets that come into force, is not enforced by itself.
+// noteOrders sets OrdersHeader if orders change the enforcement. It names an order to enforce only
+// if a policy, in force or in a set that comes into force, is not enforced by itself.
 func (s *server) noteOrders(answer http.Header, coming ...*policy.Set) {
 	coming = append(coming, s.setsInForce()...)
 	var texts []string
@@ -311,8 +310,8 @@ func callerOf(ctx context.Context) caller {
 	return who
 }
 
-// bounded ends what a request asks of the store, at the latest when the returned function is
-// called.
+// bounded limits the time that a request has for the store. The returned function ends the
+// request's calls.
 func bounded(c echo.Context) context.CancelFunc {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), storePatience)
 	c.SetRequest(c.Request().WithContext(ctx))

@@ -13,12 +13,12 @@ import (
 // like "all is well". So each name in a question is refused that is none, unless something is still
 // known under it.
 
-// noName is the failure for a name that is none of names.
+// noName returns the error for a name that is not in names.
 func noName(what, name, lists string, names []string) error {
 	return badRequest("there is no %s %q%s; %s", what, name, guessed(name, names), lists)
 }
 
-// guessed asks for the one of names that was probably meant.
+// guessed asks whether the caller meant a similar name; empty if no name is similar.
 func guessed(name string, names []string) string {
 	if best := policy.Guess(name, names); best != "" {
 		return ": did you mean " + best + "?"
@@ -26,7 +26,7 @@ func guessed(name string, names []string) string {
 	return ""
 }
 
-// listed is guessed, or where nothing is near the names that there are.
+// listed returns the result of guessed, or all names if no name is similar.
 func listed(name string, names []string) string {
 	if text := guessed(name, names); text != "" || len(names) == 0 {
 		return text
@@ -56,12 +56,12 @@ func (s *server) knowPolicies(ctx context.Context, names ...string) error {
 	})
 }
 
-// knowTiers is knowPolicies for tiers.
+// knowTiers refuses unknown tiers as knowPolicies refuses unknown policies.
 func (s *server) knowTiers(ctx context.Context, names ...string) error {
 	return s.know(ctx, "tier", listsTiers, names, policyTiers)
 }
 
-// policyTiers are the tiers of a policy set; none if there is no set.
+// policyTiers returns the tiers of a policy set; none if there is no set.
 func policyTiers(set *policies.Compiled) []string {
 	if set == nil {
 		return nil
@@ -69,8 +69,8 @@ func policyTiers(set *policies.Compiled) []string {
 	return set.Set.Tiers
 }
 
-// know refuses names that no policy set in force has. What another replica has put a moment ago
-// counts too.
+// know refuses names that no policy set in force has. It also knows a set that another replica
+// stored a moment ago.
 func (s *server) know(
 	ctx context.Context, what, lists string, names []string, in func(*policies.Compiled) []string,
 ) error {
@@ -87,7 +87,7 @@ func (s *server) know(
 	return noName(what, unknown, lists, all)
 }
 
-// unknown is the first of names that no policy set in force has, and all that there are.
+// unknown returns the first of names that no policy set in force has, and all names in force.
 func (s *server) unknown(names []string, in func(*policies.Compiled) []string) (unknown string, all []string) {
 	active, _ := s.config.Policies.Active()
 	all = slices.Concat(in(active.Current), in(active.Draft))

@@ -22,7 +22,7 @@ const (
 	maxQuestion     = 2 << 10
 	touchPatience   = 100 * time.Millisecond
 	askPatience     = time.Second
-	// sendTime is what a client has to take an answer in after a long poll.
+	// sendTime is the time in which a client must receive an answer after a long poll.
 	sendTime = 10 * time.Second
 )
 
@@ -35,9 +35,9 @@ const MarkHeader = "Weir-Mark"
 // NodesHeader carries how many nodes and doors share the buckets.
 const NodesHeader = "Weir-Nodes"
 
-// snapshot is the long poll: the newest snapshot as soon as it is not the one the node has, what
-// changes of consumers and of penalties and the orders in force if the node says how much of that
-// it knows, or 204 after wait.
+// snapshot answers the long poll. As soon as the newest snapshot is not the node's snapshot, it
+// sends it. If the node names the revisions that it has, it also sends changes of consumers and of
+// penalties, and the orders in force. After wait it answers 204.
 func (s *server) snapshot(c echo.Context) error {
 	protocol, err := protocolParam(c)
 	if err != nil {
@@ -88,8 +88,8 @@ func answerNode(c echo.Context, message []byte, protocol uint64) error {
 	return c.Blob(http.StatusOK, wire.ContentType, wire.Answer(message, protocol))
 }
 
-// protocolParam reads the protocol of a polling node, and refuses one that the control plane does
-// not speak. Someone who polls by hand and names none gets the first.
+// protocolParam reads the protocol of a polling node, and refuses a protocol that the control plane
+// does not speak. A poll by hand that names no protocol gets the first.
 func protocolParam(c echo.Context) (uint64, error) {
 	number, err := uintParam(c, "protocol")
 	if err != nil {
@@ -131,8 +131,9 @@ func (s *server) seen(c echo.Context) (seen push.Seen, err error) {
 	return seen, nil
 }
 
-// touch notes what the polling node says of itself. A store that is away is no reason not to serve
-// it. One that is only busy, as when a thousand nodes acknowledge at once, is reported later.
+// touch stores the state that the polling node reports. The node is served even if the store is
+// away. If the store is only slow, as when a thousand nodes acknowledge at once, the state is
+// stored later.
 func (s *server) touch(c echo.Context) error {
 	n := nodes.Node{
 		ID: c.QueryParam("node"), Boot: c.QueryParam("boot"), Reason: c.QueryParam("reason"),

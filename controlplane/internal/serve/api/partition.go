@@ -11,12 +11,12 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// partitionValues reads what requests of a key have for each part of a policy's partition, as
-// PART:VALUE. Where the partition has one part the value alone is enough, unless it begins as a
-// part does.
+// partitionValues reads the value for each part of a policy's partition from texts PART:VALUE. If
+// the partition has one part, the value alone is enough, unless it begins like a part.
 func partitionValues(
 	set *policy.Set, p *policy.Policy, given []string, source string,
 ) ([]match.Value, error) {
+	// Refuse a source without a consumer, and parts that are not the policy's.
 	whole := policies.PartitionText(p.Partition)
 	given = slices.Clone(given)
 	byConsumer := func(part policy.Part) bool { return part.Kind == policy.PartConsumer }
@@ -33,9 +33,11 @@ func partitionValues(
 			return nil, err
 		}
 	}
+	// Complete a value alone.
 	if len(p.Partition) == 1 && len(given) == 1 && !policies.NamesPart(given[0]) {
 		given[0] = p.Partition[0].String() + ":" + given[0]
 	}
+	// Read the value of each part.
 	var values []match.Value
 	for _, part := range p.Partition {
 		name := part.String()
@@ -53,6 +55,7 @@ func partitionValues(
 		}
 		values, given = append(values, value), slices.Delete(given, at, at+1)
 	}
+	// Refuse a text that belongs to no part.
 	if len(given) == 0 {
 		return values, nil
 	}
@@ -68,9 +71,9 @@ func partitionValues(
 		name, p.Name, whole)
 }
 
-// unlikeParts is the failure for a text like tenant:bob or Consumer:bob, which names a part that
-// the policy does not have; nil for another text. As a value it would be that of another caller. An
-// address may begin with a word and a colon.
+// unlikeParts returns the error for a text like tenant:bob or Consumer:bob, which names a part that
+// the policy does not have; nil for another text. Read as a value, the text would mean another
+// caller. An address may begin with a word and a colon.
 func unlikeParts(p *policy.Policy, text string) error {
 	name, value, _ := strings.Cut(text, ":")
 	if !beginsLikePart(text) || len(p.Partition) == 0 {
@@ -110,8 +113,8 @@ func isWord(text string) bool {
 	return text != "" && strings.Contains(letters, text[:1]) && strings.Trim(text, letters+"0123456789-_") == ""
 }
 
-// meantPart is the PART:VALUE of the policy that a misspelt one probably means; empty if none is
-// near. Letters may be large for small ones.
+// meantPart returns the PART:VALUE that a misspelt text probably means; empty if no part is
+// similar. It ignores case.
 func meantPart(p *policy.Policy, text string) string {
 	name, value, _ := strings.Cut(text, ":")
 	var names []string
@@ -156,8 +159,8 @@ func partitionValue(
 	return v, err
 }
 
-// clientKey is an address as requests from it are identified by. What names the field that gives
-// it.
+// clientKey returns an address in the form that identifies its requests. The first parameter is the
+// name of the field in errors.
 func clientKey(what, text string, prefix int) ([]byte, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {

@@ -34,7 +34,7 @@ func (s *server) noteOffences(c echo.Context, m *wire.Offences) (taken bool) {
 	return false
 }
 
-// penaltyQuery is what the parameters select.
+// penaltyQuery returns the query that the parameters describe.
 func (s *server) penaltyQuery(params gen.PardonPenaltiesParams) (q penalties.Query, err error) {
 	q.Policy, q.Shadow = params.Policy, params.Shadow
 	if params.Key != "" {
@@ -64,7 +64,7 @@ func (s *server) penaltyQuery(params gen.PardonPenaltiesParams) (q penalties.Que
 	return q, err
 }
 
-// penaltyKeys are the keys by which penalties of a policy know a partition key.
+// penaltyKeys returns the keys that a policy's penalties use for a partition key.
 func (s *server) penaltyKeys(params gen.PardonPenaltiesParams) ([]keyhash.Key, error) {
 	k, err := s.key(params.Policy, gen.GetKeyParams{Partition: params.Partition, Source: params.Source})
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *server) penaltyKeys(params gen.PardonPenaltiesParams) ([]keyhash.Key, e
 	return s.punished(k)
 }
 
-// punished are the keys by which penalties know a partition key.
+// punished returns the keys that penalties use for a partition key.
 func (s *server) punished(k bucketKey) ([]keyhash.Key, error) {
 	keys := match.Keys(k.partition.Key(), len(k.policy.Reserve))
 	if k.drafted != nil {
@@ -102,6 +102,7 @@ func (s *server) ListPenalties(
 	if err != nil {
 		return nil, err
 	}
+	// Read the query.
 	q, err := s.penaltyQuery(gen.PardonPenaltiesParams{
 		Policy: r.Params.Policy, Partition: r.Params.Partition, Consumer: r.Params.Consumer, Source: r.Params.Source,
 		Key: r.Params.Key, Shadow: r.Params.Shadow,
@@ -115,12 +116,14 @@ func (s *server) ListPenalties(
 		}
 	}
 	q.Ended = r.Params.Ended
+	// Penalties come from memory, which must have been loaded.
 	if err := s.unread(); err != nil && !s.config.Penalties.Loaded() {
 		return nil, err
 	} else if !s.config.Penalties.Loaded() {
 		return nil, push.ErrNotReady
 	}
 	list, count := s.config.Penalties.List(q, size)
+	// An empty answer may come from a policy that does not exist.
 	if count == 0 {
 		if err := s.knowPolicies(ctx, q.Policy); err != nil {
 			return nil, err
@@ -157,6 +160,7 @@ func (s *server) PardonPenalties(
 	if err != nil {
 		return nil, err
 	}
+	// Name the resource for the audit. A pardon of all must say so.
 	resource := "penalties"
 	switch {
 	case q.All() && !r.Body.All:
@@ -170,6 +174,7 @@ func (s *server) PardonPenalties(
 	case q.Policy != "":
 		resource += "/" + q.Policy
 	}
+	// Pardon, and store the audit entry.
 	e := entry(ctx, "penalties.pardon", resource)
 	e.Reason = r.Body.Reason
 	n, err := s.config.Penalties.Pardon(ctx, q, e)

@@ -15,11 +15,12 @@ import (
 // mergePatch is the media type of RFC 7396.
 const mergePatch = "application/merge-patch+json"
 
-// GetPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is that
-// of the whole policy set, in this form.
+// GetPolicy answers with JSON, or with YAML if the client asks for YAML by name. The ETag is the
+// ETag of the whole policy set in this form.
 func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (gen.GetPolicyResponseObject, error) {
 	timed, cancel := s.atHand(ctx)
 	defer cancel()
+	// Load the version.
 	read := func() (policies.Version, error, error) { return s.config.Policies.Newest(timed) }
 	if r.Params.Version > 0 {
 		read = func() (policies.Version, error, error) { return s.config.Policies.Load(timed, r.Params.Version) }
@@ -29,6 +30,7 @@ func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (g
 		return nil, storeFailure(err)
 	}
 	s.noteHeld(ctx, away, s.config.Hub.Followed())
+	// Take the policy out of the document, in the form that the client wants.
 	want, who := policydoc.JSON, callerOf(ctx)
 	if who.accepts(policydoc.YAML) && !who.accepts(policydoc.JSON) {
 		want = policydoc.YAML
@@ -43,6 +45,7 @@ func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (g
 	if err != nil {
 		return nil, err
 	}
+	// Answer, unless the client has this version and form.
 	known := documentHeaders(v.Number, want, policydoc.JSON)
 	if r.Params.IfNoneMatch == known.ETag {
 		return gen.GetPolicy304Response{Headers: known}, nil
@@ -96,11 +99,11 @@ func (s *server) DeletePolicy(
 	return gen.DeletePolicy200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
-// edit makes the next policy set's document out of the present one.
+// edit makes the next document of the policy set from the present document.
 type edit = func(doc []byte, format policydoc.Format) ([]byte, error)
 
 // editPolicy changes one policy of the set. The set as a whole gets a new version, and is checked
-// as a whole: paths in problems are those of the set.
+// as a whole: problems have the paths of the set.
 func (s *server) editPolicy(
 	ctx context.Context, action, name string, on terms, read func() (edit, error),
 ) (answer gen.ChangeJSONResponse, err error) {

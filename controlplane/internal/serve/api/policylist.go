@@ -16,7 +16,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// ListPolicies lists the policies in force with what enforces them.
+// ListPolicies lists the policies in force, with their enforcement.
 func (s *server) ListPolicies(
 	_ context.Context, r gen.ListPoliciesRequestObject,
 ) (gen.ListPoliciesResponseObject, error) {
@@ -71,7 +71,7 @@ func (s *server) ListPolicies(
 type listedPolicy struct {
 	by     *policies.Compiled
 	policy *policy.Policy
-	// version is the one that has it so, 0 if all in force have.
+	// version is the version that has the policy so, 0 if all versions in force have it.
 	version uint64
 }
 
@@ -83,7 +83,7 @@ func (l listedPolicy) id() string {
 	return fmt.Sprint(l.policy.Name, " ", l.version)
 }
 
-// listed are the policies in force: those that a version which is rolled out changes are two.
+// listed returns the policies in force. A policy that a rollout changes is in it twice.
 func (s *server) listed() (all []listedPolicy) {
 	active, _ := s.config.Policies.Active()
 	differs := map[string]bool{}
@@ -107,8 +107,8 @@ func (s *server) listed() (all []listedPolicy) {
 	return all
 }
 
-// following is where a list goes on after the policy that a token names: behind it, wherever it is
-// by now, or where it was if it is gone.
+// following returns the index where a list continues after the policy of a token: behind the
+// policy's present place, or at its old place if it is gone.
 func following(all []listedPolicy, token string) (begin int, err error) {
 	if token == "" {
 		return 0, nil

@@ -20,8 +20,8 @@ import (
 
 func etag(version uint64) string { return `"` + strconv.FormatUint(version, 10) + `"` }
 
-// formTag is the ETag of a version in another form than the usual one of its route: a cache must
-// not take one form for the other. If-Match takes that of any form.
+// formTag returns the ETag of a version in a form that is not the usual form of its route: a cache
+// must not confuse two forms. If-Match takes the ETag of any form.
 func formTag(version uint64, format policydoc.Format) string {
 	form := "-json"
 	if format == policydoc.YAML {
@@ -30,8 +30,8 @@ func formTag(version uint64, format policydoc.Format) string {
 	return `"` + strconv.FormatUint(version, 10) + form + `"`
 }
 
-// documentHeaders are those of a document of a version, in a form; usual is the form of its route
-// for clients that name none.
+// documentHeaders returns the headers of a version's document in a form. usual is the form for
+// clients that name no form.
 func documentHeaders(version uint64, form, usual policydoc.Format) gen.NotModifiedResponseHeaders {
 	headers := gen.NotModifiedResponseHeaders{ETag: etag(version), Vary: "Accept", CacheControl: "no-cache"}
 	if form != usual {
@@ -99,7 +99,7 @@ func (s *server) PutPolicySet(
 	return gen.PutPolicySet200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
-// terms are what every change of the policy set is asked with.
+// terms are the parameters of every change of the policy set.
 type terms struct {
 	match  gen.IfMatch
 	dryRun gen.DryRun
@@ -109,8 +109,8 @@ type terms struct {
 	abortIf gen.AbortIf
 }
 
-// changeOf says what a change of the policy set replaces, who makes it, for whom, and whether it is
-// only tried.
+// changeOf returns the change that a request describes: the replaced version, the author, the
+// nodes, and whether it is a dry run.
 func changeOf(ctx context.Context, action, resource string, on terms) (change policies.Change, err error) {
 	change.Entry, change.DryRun = entry(ctx, action, resource), on.dryRun
 	change.Nodes, err = shareOf(on.nodes)
@@ -200,7 +200,7 @@ func formatOf(contentType string) (policydoc.Format, error) {
 		return format, nil
 	}
 	switch media {
-	case "application/octet-stream", "text/plain", "application/x-www-form-urlencoded": // what tools send unasked
+	case "application/octet-stream", "text/plain", "application/x-www-form-urlencoded": // tools' default
 		return "", nil
 	}
 	return "", &failure{code: errs.UnsupportedMediaType,
@@ -213,7 +213,7 @@ var mediaTypes = map[string]policydoc.Format{
 	"text/yaml": policydoc.YAML, "text/x-yaml": policydoc.YAML, "application/vnd.yaml": policydoc.YAML,
 }
 
-// plainBody refuses encoded bodies: a bound on bytes must be a bound on what they unfold to.
+// plainBody refuses encoded bodies: a bound on bytes must also bound the decoded body.
 func plainBody(r *http.Request) error {
 	if e := r.Header.Get(echo.HeaderContentEncoding); e != "" && !strings.EqualFold(e, "identity") {
 		return &failure{code: errs.UnsupportedMediaType,
@@ -227,7 +227,8 @@ func (s *server) body(c echo.Context, limit int64) ([]byte, error) {
 	return readBody(http.MaxBytesReader(c.Response().Writer, c.Request().Body, limit))
 }
 
-// readBody reads a body that is bounded already; one that is too large is an *http.MaxBytesError.
+// readBody reads a body that is bounded already. If the body is too large, the error is an
+// *http.MaxBytesError.
 func readBody(r io.Reader) ([]byte, error) {
 	body, err := io.ReadAll(r)
 	var tooLarge *http.MaxBytesError

@@ -25,18 +25,18 @@ type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	// Detail says what happened this time and what to do.
+	// Detail says why this request failed and how to continue.
 	Detail string `json:"detail,omitempty"`
 	// Problems are the reasons to refuse a body, by their places in it.
 	Problems policy.Problems `json:"problems,omitempty"`
-	// RequestID is what the control plane's log has about it.
+	// RequestID identifies the request in the control plane's log.
 	RequestID string `json:"request_id,omitempty"`
 }
 
-// answers are what each code is answered with.
+// answers maps each code to its status and its default detail.
 var answers = map[errs.Code]struct {
 	status int
-	// detail is for errors without one of their own.
+	// detail is for errors without their own detail.
 	detail string
 }{
 	errs.BadRequest:           {status: http.StatusBadRequest},
@@ -72,7 +72,7 @@ var answers = map[errs.Code]struct {
 	errs.StoreUnavailable: {http.StatusServiceUnavailable, "the store does not answer; try again"},
 }
 
-// What errs.Conflict means for each thing that If-Match can name.
+// The details of errs.Conflict, for each thing that If-Match can name.
 const (
 	policySetChanged = "the policy set has changed since the ETag in If-Match: " +
 		"get it again, apply your change to the new version, and put it with the new ETag"
@@ -113,7 +113,7 @@ func badRequest(format string, args ...any) error {
 	return &failure{code: errs.BadRequest, detail: fmt.Sprintf(format, args...)}
 }
 
-// unreadable is the failure of a message of a node that cannot be read.
+// unreadable returns the failure for a node's message that cannot be read.
 func unreadable(message string, cause error) error {
 	if cause == wire.ErrNewer || cause == wire.ErrOlder {
 		return &failure{code: errs.OtherProtocol, detail: cause.Error()}
@@ -139,8 +139,8 @@ func storeFailure(err error) error {
 	return &failure{code: errs.StoreUnavailable, detail: failing(err) + "; try again", cause: err}
 }
 
-// unread is the failure of all that may be in the store though nothing is known of it, as the store
-// cannot be followed; nil if it can.
+// unread returns the failure for data that the store may have and this replica lacks, because it
+// cannot follow the store; nil if it can.
 func (s *server) unread() error {
 	if err := s.config.Hub.Ready(); err != nil {
 		return &failure{code: errs.StoreUnavailable, detail: reason(err) + "; try again", cause: err, quiet: true}
@@ -148,7 +148,7 @@ func (s *server) unread() error {
 	return nil
 }
 
-// failing says without internals why the store did not do what it was asked for.
+// failing explains, without internals, why a call of the store failed.
 func failing(err error) string {
 	if explained(err) {
 		return err.Error()
@@ -166,7 +166,7 @@ func explained(err error) bool {
 	return errors.As(err, &syntax) || errors.As(err, &problems)
 }
 
-// problem is what a failure is answered with.
+// problem returns the answer to a failure.
 func (f *failure) problem() Problem {
 	answer := answers[f.code]
 	kind := f.code
@@ -179,8 +179,8 @@ func (f *failure) problem() Problem {
 	}
 }
 
-// failureOf is the one place where errors become answers. An error without a code is internal: it
-// is logged and never shown.
+// failureOf turns every error into a failure; no other place does. An error without a code is
+// internal: it is logged and never shown.
 func failureOf(err error) *failure {
 	var (
 		f        *failure
@@ -202,7 +202,7 @@ func failureOf(err error) *failure {
 	return requestFailure(err)
 }
 
-// requestFailure is for errors of the framework.
+// requestFailure turns an error of the framework into a failure.
 func requestFailure(err error) *failure {
 	var (
 		tooLarge *http.MaxBytesError

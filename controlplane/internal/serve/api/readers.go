@@ -13,10 +13,10 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
 )
 
-// apart has people's requests change nothing for those of nodes: they have a way to the store of
-// their own, and readers take turns for the processors. A turn lasts while an answer is made, not
-// while the store is asked or the answer is sent, which may take as long as the reader likes. What
-// changes something has no turn to wait for.
+// apart keeps the requests of people from slowing down the requests of nodes. People have their own
+// way to the store, and readers take turns for the processors. A turn lasts while the answer is
+// made. It does not include the call of the store or the sending of the answer, which a reader can
+// delay. Requests that change something wait for no turn.
 func (s *server) apart(c echo.Context, op *operation, next echo.HandlerFunc) error {
 	r := c.Request()
 	switch {
@@ -49,7 +49,7 @@ func (s *server) apart(c echo.Context, op *operation, next echo.HandlerFunc) err
 	return held.send()
 }
 
-// metricsPath is that of the metrics, which are much to compute and take no token.
+// metricsPath is the path of the metrics. They are expensive to compute and need no token.
 const metricsPath = "/metrics"
 
 // heldAnswer keeps an answer until it is whole.
@@ -72,7 +72,7 @@ func (h *heldAnswer) Write(b []byte) (int, error) {
 	return h.body.Write(b)
 }
 
-// send sends the answer, if there is one.
+// send sends the answer, unless the handler wrote nothing.
 func (h *heldAnswer) send() error {
 	if h.status == 0 {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
 )
 
-// GetRegions tells which share of each policy this region uses, and what all hold.
+// GetRegions returns the share of each policy that this region uses, and the shares of all regions.
 func (s *server) GetRegions(context.Context, gen.GetRegionsRequestObject) (gen.GetRegionsResponseObject, error) {
 	if s.config.Regions == nil {
 		return nil, &failure{code: errs.NotFound,

@@ -67,8 +67,8 @@ func (s *server) noteLadder(c echo.Context, r *wire.Report) {
 	}
 }
 
-// reported is a node's ladder with the policies' names. Policies of a version that is not known
-// here are left out.
+// reported returns a node's ladder with the policies' names. It leaves out policies of a version
+// that this replica does not know.
 func (s *server) reported(ctx context.Context, r *wire.Ladder) nodes.Reported {
 	said := nodes.Reported{State: r.Worst.String()}
 	set, _ := s.config.Policies.Current()

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
 )
 
-// rolloutBound is what limits are worth while two versions are in force.
+// rolloutBound explains how limits hold while two versions are in force.
 const rolloutBound = "each node decides by the limits of its version, and what it admits counts for both: " +
 	"over all nodes at most the larger of both limits passes, and the limits in force lose no count"
 
@@ -138,7 +138,7 @@ func (s *server) roll(
 	return answer, nil
 }
 
-// begun says what a change that begins a rollout means; nil for any other.
+// begun describes the rollout that a change begins; nil for other changes.
 func (s *server) begun(ctx context.Context, out policies.Outcome) *gen.RolloutBegun {
 	if out.Rollout == nil {
 		return nil
@@ -148,8 +148,9 @@ func (s *server) begun(ctx context.Context, out policies.Outcome) *gen.RolloutBe
 		AbortIf: out.Rollout.AbortIf, Bound: rolloutBound, Apart: out.Apart}
 }
 
-// census counts the nodes that share the buckets: all, those that a rollout includes, and those of
-// these that have its version or could not apply it.
+// census counts the nodes that share the buckets: seen nodes in all, and chosen nodes in the
+// rollout. Of the chosen nodes, applied nodes have its version, and refused nodes could not apply
+// it.
 type census struct{ seen, chosen, applied, refused int }
 
 func (s *server) census(ctx context.Context, r policies.Rollout) (c census) {

@@ -21,7 +21,7 @@ var steps = map[gen.GetSeriesParamsStep]time.Duration{
 // seconds, and leaves within one more.
 const beforeRollout = 6 * time.Second
 
-// noteMeasures takes in what a worker of a node has measured of the policies in force.
+// noteMeasures adds the measures of a node's worker to the series of the policies in force.
 func (s *server) noteMeasures(m *wire.Measures) {
 	active, _ := s.config.Policies.Active()
 	s.config.Series.Measured(m, active.Knows)
@@ -34,12 +34,13 @@ func (s *server) noteMeasures(m *wire.Measures) {
 	}
 }
 
-// GetSeries answers with what was decided over time.
+// GetSeries answers with the decisions over time.
 func (s *server) GetSeries(ctx context.Context, r gen.GetSeriesRequestObject) (gen.GetSeriesResponseObject, error) {
 	size, _, err := page(r.Params.PageSize, "")
 	if err != nil {
 		return nil, err
 	}
+	// Read the range, the step and the names.
 	q := series.Query{
 		By: series.By(cmp.Or(r.Params.By, "policy")), Kind: series.Fine, Range: time.Hour, Most: size,
 	}
@@ -58,6 +59,7 @@ func (s *server) GetSeries(ctx context.Context, r gen.GetSeriesRequestObject) (g
 	default:
 		q.Names = r.Params.Policy
 	}
+	// Read the outcomes. The default is refusals.
 	for _, outcome := range r.Params.Outcome {
 		q.Outcomes = append(q.Outcomes, series.Outcome(outcome))
 	}

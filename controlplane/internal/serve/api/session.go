@@ -18,13 +18,13 @@ import (
 const (
 	// sessionTime is how long a login lasts at most. It ends with its token before.
 	sessionTime = 12 * time.Hour
-	// consoleHeader is what the console sends with each call. A page of another site cannot send it
-	// without asking this server first, which answers no such question.
+	// consoleHeader is on each call of the console. A page of another site cannot send it without
+	// asking this server first, and the server does not allow it.
 	consoleHeader = "Weir-Console"
 )
 
-// cookieName is that of the session. Under TLS its prefix keeps other hosts of the domain, and
-// pages without TLS, from setting it.
+// cookieName returns the name of the session's cookie. Under TLS its prefix keeps other hosts of
+// the domain, and pages without TLS, from setting it.
 func cookieName(secure bool) string {
 	if secure {
 		return "__Host-weir-session"
@@ -33,7 +33,7 @@ func cookieName(secure bool) string {
 }
 
 // secure reports whether the browser speaks TLS, to this process or to a proxy before it. A caller
-// that makes the header up changes only what its own cookie is called.
+// that invents the header changes only the name of its own cookie.
 func secure(r *http.Request) bool {
 	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }
@@ -68,8 +68,8 @@ func sessionCookie(r *http.Request) string {
 	return c.Value
 }
 
-// inSession returns the secret of the token that a session stands for. The token is looked up with
-// each call, so that a session ends when its token does.
+// inSession returns the secret of a session's token. The token is looked up with each call, so that
+// a session ends when its token does.
 func (s *server) inSession(c echo.Context, sealed string) (secret string, err error) {
 	if !ownPage(c.Request()) {
 		return "", errForeignPage
@@ -91,11 +91,11 @@ func (s *server) sessionKey() (key [32]byte, err error) {
 	return auth.SessionKey(deployment), nil
 }
 
-// session is what the console knows of its login.
+// session is the console's knowledge about its login.
 type session struct {
 	Name string    `json:"name"`
 	Role auth.Role `json:"role"`
-	// Expires is the token's end; nil for one that does not expire.
+	// Expires is the token's end; nil if the token does not expire.
 	Expires *time.Time `json:"expires_at,omitempty"`
 	// Dashboard is Config.Dashboard.
 	Dashboard string `json:"dashboard_url,omitempty"`
@@ -197,7 +197,7 @@ func (s *server) tokenOf(c echo.Context) (auth.Token, error) {
 		if err != nil {
 			return auth.Token{}, err
 		}
-	case !strings.EqualFold(scheme, "bearer"): // What it holds may be a token, which is none of the log's business.
+	case !strings.EqualFold(scheme, "bearer"): // The rest may be a token: do not log it.
 		return auth.Token{}, errScheme
 	}
 	return s.config.Tokens.Find(strings.TrimSpace(secret))

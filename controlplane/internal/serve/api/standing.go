@@ -30,8 +30,9 @@ type subject struct {
 // BannedBySet is the reason of a ban by the policy set itself.
 const BannedBySet = "banned.client_ips of the policy set"
 
-// standingOf is what decides about a caller before any limit does, or in the place of one, in the
-// order in which requests meet it. Complete is false if a part of it could not be found out.
+// standingOf returns the orders, bans, bypasses and penalties that decide about a caller before a
+// limit or in its place, in the order in which requests meet them. complete is false if a part
+// could not be read.
 func (s *server) standingOf(ctx context.Context, who subject) (all []gen.Standing, complete bool) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
@@ -72,8 +73,9 @@ func (s *server) isOff(k bucketKey) bool {
 	return s.enforcedFor(k.policy, "", k.partition.Share()) == policy.EnforcedOff
 }
 
-// ordered are the orders in force that switch off, or into shadow, what the caller meets: the one
-// that switches everything off, which lifts bans too, or the others.
+// ordered returns the orders in force that switch limits of the caller off or into shadow. If
+// everything is true, it returns only the order that switches everything off, which lifts bans too.
+// Otherwise it returns the other orders.
 func (s *server) ordered(who subject, everything bool) (all []gen.Standing) {
 	for _, o := range s.switchedOff() {
 		lifts := o.Policy == "" && o.Tier == "" && o.Percent == 100 && o.State == enforcement.Off
@@ -88,14 +90,14 @@ func (s *server) ordered(who subject, everything bool) (all []gen.Standing) {
 	return all
 }
 
-// switchedOff are the orders in force that take limits out of force.
+// switchedOff returns the orders in force that take limits out of force.
 func (s *server) switchedOff() []enforcement.Order {
 	return slices.DeleteFunc(s.ordersInForce(), func(o enforcement.Order) bool {
 		return o.State == enforcement.Enforce
 	})
 }
 
-// ordersInForce are the orders in force.
+// ordersInForce returns the orders in force.
 func (s *server) ordersInForce() (orders []enforcement.Order) {
 	held, _, err := s.config.Enforcement.Held()
 	if err != nil {
@@ -107,7 +109,7 @@ func (s *server) ordersInForce() (orders []enforcement.Order) {
 	})
 }
 
-// bansOf are the bans of the caller's partition keys.
+// bansOf returns the bans of the caller's partition keys.
 func (s *server) bansOf(who subject) (all []gen.Standing) {
 	for _, k := range who.keys {
 		for _, hash := range k.hashes() {
@@ -122,7 +124,7 @@ func (s *server) bansOf(who subject) (all []gen.Standing) {
 	return all
 }
 
-// bannedBySets are the bans of an address of the key by the versions in force.
+// bannedBySets returns the bans of the key's address by the versions in force.
 func (s *server) bannedBySets(k bucketKey) (all []gen.Standing) {
 	active, _ := s.config.Policies.Active()
 	for i, part := range k.policy.Partition {
@@ -154,7 +156,7 @@ func holds(ranges []policy.Range, address []byte) bool {
 	return ok && policy.Contains(ranges, a)
 }
 
-// consumers are the consumers as which the caller is known; none if it is not known as one.
+// consumers returns the consumers as which the caller is known; empty if the caller is unknown.
 func (who subject) consumers() []foundIn {
 	if who.person != nil {
 		return []foundIn{{Key: *who.person}}
@@ -162,7 +164,7 @@ func (who subject) consumers() []foundIn {
 	return who.people
 }
 
-// specialOf are the bans and the bypasses of the caller's consumers.
+// specialOf returns the bans and the bypasses of the caller's consumers.
 func (s *server) specialOf(ctx context.Context, who subject) (all []gen.Standing, complete bool) {
 	var keys []keyhash.Key
 	for _, one := range who.consumers() {
@@ -181,7 +183,8 @@ func (s *server) specialOf(ctx context.Context, who subject) (all []gen.Standing
 	return all, true
 }
 
-// marksOf are the ban and the bypass of a record, as a version has them.
+// marksOf returns the ban and the bypass of a record. version is the version that finds the
+// consumer.
 func marksOf(record consumers.Record, version uint64) (all []gen.Standing) {
 	for _, one := range []struct {
 		what gen.StandingWhat
@@ -199,7 +202,7 @@ func marksOf(record consumers.Record, version uint64) (all []gen.Standing) {
 	return all
 }
 
-// penaltiesOf are the caller's penalties.
+// penaltiesOf returns the caller's penalties.
 func (s *server) penaltiesOf(who subject) (all []gen.Standing) {
 	const most = 16
 	seen := map[keyhash.Key]bool{}
@@ -227,7 +230,7 @@ func (s *server) penaltiesOf(who subject) (all []gen.Standing) {
 	return all
 }
 
-// keysOf are the keys of a consumer under all policies that go by consumers alone.
+// keysOf returns the keys of a consumer under all policies that count by consumer alone.
 func (s *server) keysOf(id, source string) (keys []bucketKey, err error) {
 	active, _ := s.config.Policies.Active()
 	if active.Current == nil {

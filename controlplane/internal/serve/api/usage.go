@@ -28,19 +28,20 @@ type sender struct {
 	value  string
 }
 
-// asker is who asks what is left.
+// asker is the caller who asks for its remaining quota.
 type asker struct {
 	sender // as it is in the first version
-	// first is the version in force that finds the caller, that of the nodes to which none is
-	// rolled out before the other one; by has the caller as each version finds it that does.
+	// first is the version in force that finds the caller. The version of the nodes outside the
+	// rollout has priority. by has, for each version that finds the caller, the caller as it finds
+	// it.
 	first  *policies.Compiled
 	by     map[*policies.Compiled]sender
 	people []foundIn
-	tiers  map[*policies.Compiled]string // in each of them that has tiers
+	tiers  map[*policies.Compiled]string // for the versions with tiers
 }
 
-// foundIn is a consumer, and the version in force that finds it where the other one finds another
-// or none; 0 if both find it, or there is one.
+// foundIn is a consumer and the version in force that finds it. version is 0 if both versions find
+// this consumer, or if only one version is in force.
 type foundIn struct {
 	keyhash.Key
 	version uint64
@@ -64,9 +65,10 @@ func (a *asker) meets(at *place) bool {
 	return len(by) > 0
 }
 
-// GetUsage shows a caller what it has left. Every caller with a key may ask; an unknown key looks
-// like one that is not used, so that the answer tells nothing else.
+// GetUsage answers with the caller's remaining quota. Every caller with a key may ask. An unknown
+// key looks like an unused key, so that the answer reveals nothing else.
 func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen.GetUsageResponseObject, error) {
+	// Identify the caller.
 	secret, current, who, err := s.asks(ctx)
 	if err != nil {
 		return nil, err
@@ -76,6 +78,7 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	}
 	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}, Tier: who.tiers[who.first]},
 		Headers: gen.GetUsage200ResponseHeaders{CacheControl: "no-store"}}
+	// Read the buckets of the caller's keys that are in the store.
 	about := subject{people: who.people}
 	for _, k := range s.keysOfAsker(secret, current, who) {
 		about.keys = append(about.keys, k)
@@ -106,7 +109,7 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	return answer, nil
 }
 
-// asks finds out who asks what is left, and whether it may.
+// asks identifies the caller who asks for its remaining quota, and checks whether it may.
 func (s *server) asks(ctx context.Context) (secret [16]byte, by *policies.Compiled, who asker, err error) {
 	by, _ = s.config.Policies.Current()
 	secret, err = s.config.Hub.Secret()
@@ -124,7 +127,8 @@ func (s *server) asks(ctx context.Context) (secret [16]byte, by *policies.Compil
 	return secret, by, who, err
 }
 
-// standingForCallers is standingOf without who ordered it, and why: that is for operators.
+// standingForCallers returns the result of standingOf without authors, reasons and keys: they are
+// for operators.
 func (s *server) standingForCallers(ctx context.Context, about subject) []gen.Standing {
 	all, _ := s.standingOf(ctx, about)
 	for i := range all {
@@ -190,8 +194,8 @@ func appendNew(places []string, sources []policy.Source) []string {
 	return places
 }
 
-// senderOf finds who asks, by the first header or cookie that is present of those that the policy
-// set names; false if none is. Where only Envoy can verify the source it does not count here.
+// senderOf identifies the caller by the first header or cookie of the policy set's sources that is
+// present; false if none is present. Sources that only Envoy can verify do not count here.
 func senderOf(set *policy.Set, header http.Header) (who sender, ok bool, err error) {
 	for _, source := range set.Identity.Consumer {
 		var values []string
@@ -215,7 +219,7 @@ func senderOf(set *policy.Set, header http.Header) (who sender, ok bool, err err
 	return who, false, nil
 }
 
-// tiersOf are the asker's tiers in the versions that find it and have tiers.
+// tiersOf returns the asker's tiers in the versions that find it and have tiers.
 func (s *server) tiersOf(
 	ctx context.Context, secret [16]byte, who asker,
 ) (map[*policies.Compiled]string, error) {
@@ -233,8 +237,8 @@ func (s *server) tiersOf(
 	return tiers, nil
 }
 
-// assignedTier is the asker's tier where tiers are assigned or go by where the consumer is found,
-// and else the default one.
+// assignedTier returns the asker's tier if it is assigned or follows from the consumer's source,
+// else the default tier.
 func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.Set, who sender) (int, error) {
 	for _, source := range set.Identity.Tier {
 		tier := ""
@@ -255,7 +259,7 @@ func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.
 	return set.Identity.DefaultTier, nil
 }
 
-// keysOfAsker are the asker's keys of the policies in force that go by consumers alone.
+// keysOfAsker returns the asker's keys of the policies in force that count by consumer alone.
 func (s *server) keysOfAsker(secret [16]byte, current *policies.Compiled, who asker) (keys []bucketKey) {
 	active, _ := s.config.Policies.Active()
 	for _, name := range namesInForce(current, active.Draft) {
@@ -277,7 +281,7 @@ func (s *server) keysOfAsker(secret [16]byte, current *policies.Compiled, who as
 	return keys
 }
 
-// namesInForce are the names of the policies of both versions in force, each once. Draft may be
+// namesInForce returns the names of the policies of both versions in force, each once. Draft may be
 // nil.
 func namesInForce(current, draft *policies.Compiled) (names []string) {
 	names = policyNames(current)
@@ -289,7 +293,7 @@ func namesInForce(current, draft *policies.Compiled) (names []string) {
 	return names
 }
 
-// keyOf is the asker's key of a policy; false for one that does not go by consumers alone.
+// keyOf returns the asker's key of a policy; false if the policy does not count by consumer alone.
 func keyOf(secret [16]byte, by *policies.Compiled, p *policy.Policy, who asker) (k bucketKey, ok bool) {
 	var values []match.Value
 	for _, part := range p.Partition {

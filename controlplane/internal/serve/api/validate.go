@@ -23,9 +23,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// obey lets through what the description allows: who has the role that it names, with parameters,
-// headers and a body as it describes them. What no operation describes is left to the router's
-// answers.
+// obey lets a request pass if the description allows it: the caller has the required role, and the
+// parameters, headers and body match. The router answers requests that no operation describes.
 func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		op := s.contract.operations[c.Request().Method+" "+c.Path()]
@@ -35,6 +34,7 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 		who := caller{
 			from: s.origin(c.Request()), answer: c.Response().Header(), header: c.Request().Header, id: requestID(c),
 			accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
+		// Authorize the caller.
 		if !op.open {
 			token, err := s.authorize(c, op)
 			if err != nil {
@@ -46,6 +46,7 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 				s.noteRollout(who.answer)
 			}
 		}
+		// Check the request against the description.
 		if op.checked {
 			if !op.waits {
 				defer bounded(c)()
@@ -54,6 +55,7 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 				return err
 			}
 		}
+		// Run the handler. Note a node whose message is refused.
 		c.SetRequest(c.Request().WithContext(withCaller(c.Request().Context(), who)))
 		err := s.apart(c, op, next)
 		if f := (*failure)(nil); op.forNodes() && errors.As(err, &f) &&
@@ -105,7 +107,8 @@ func (op *operation) checkQuery(u *url.URL) error {
 	return badRequest("there is no query parameter %q; %s", slices.Sorted(maps.Keys(query))[0], known)
 }
 
-// checkParameters checks those of the path, the query and the headers. All wrong ones are named.
+// checkParameters checks the parameters in the path, the query and the headers. The error names all
+// wrong parameters.
 func (op *operation) checkParameters(c echo.Context) error {
 	r := c.Request()
 	input := &openapi3filter.RequestValidationInput{
@@ -145,7 +148,7 @@ func looseBool(p *openapi3.Parameter, query url.Values) bool {
 	return value != "true" && value != "false"
 }
 
-// must says what a parameter has to be.
+// must describes the values that a parameter may have.
 func must(p *openapi3.Parameter) string {
 	if text, ok := p.Extensions["x-must"].(string); ok {
 		return text
@@ -153,8 +156,8 @@ func must(p *openapi3.Parameter) string {
 	return "is not as GET /docs describes it"
 }
 
-// pathParameters are decoded once: the router decodes them where the path as sent is as Go would
-// send it.
+// pathParameters decodes the path's parameters once. The router has decoded them only if the path
+// as sent is as Go would send it.
 func pathParameters(c echo.Context) map[string]string {
 	values := map[string]string{}
 	for i, name := range c.ParamNames() {
@@ -201,7 +204,7 @@ func (op *operation) checkBody(c echo.Context) error {
 		return op.badBody(problems)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	r.Header.Set(echo.HeaderContentType, echo.MIMEApplicationJSON) // What it is, whatever a tool said unasked.
+	r.Header.Set(echo.HeaderContentType, echo.MIMEApplicationJSON) // The body is JSON, whatever type a tool sent by default.
 	return nil
 }
 
@@ -257,8 +260,7 @@ func formed(err error) bool {
 	return false
 }
 
-// fieldReason says how a field is wrong, and what it has where its form is right and its value is
-// not.
+// fieldReason says how a field is wrong. If only the value is wrong, it names the value.
 func fieldReason(wrong *openapi3.SchemaError) string {
 	switch wrong.SchemaField {
 	case "required":
@@ -286,7 +288,7 @@ func fieldReason(wrong *openapi3.SchemaError) string {
 	return wrong.Reason + notThat(wrong.Value)
 }
 
-// alternatives are the values that a field may have, in words.
+// alternatives lists the values that a field may have, in words.
 func alternatives(values []any) string {
 	words := make([]string, len(values))
 	for i, value := range values {

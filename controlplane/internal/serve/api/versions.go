@@ -27,6 +27,7 @@ func (s *server) ListVersions(
 			return nil, errToken
 		}
 	}
+	// Read one version more than the page has: it shows whether a page follows.
 	timed, cancel := s.atHand(ctx)
 	defer cancel()
 	versions, away, err := s.config.Policies.List(timed, before, size+1)
@@ -61,7 +62,8 @@ func (s *server) GetVersion(ctx context.Context, r gen.GetVersionRequestObject) 
 		}}, nil
 }
 
-// DiffVersions compares a version with another, which is the one before it if none is named.
+// DiffVersions compares two versions. If the request names no second version, it is the version
+// before.
 func (s *server) DiffVersions(
 	ctx context.Context, r gen.DiffVersionsRequestObject,
 ) (gen.DiffVersionsResponseObject, error) {
@@ -78,7 +80,7 @@ func (s *server) DiffVersions(
 		Diff: diff}, nil
 }
 
-// Rollback makes a new version with the document of an old one.
+// Rollback makes a new version with the document of an old version.
 func (s *server) Rollback(ctx context.Context, r gen.RollbackRequestObject) (gen.RollbackResponseObject, error) {
 	change, err := changeOf(ctx, "version.rollback", policySetResource,
 		terms{match: r.Params.IfMatch, dryRun: r.Params.DryRun})
