@@ -2,12 +2,12 @@
 // assigned. It has no clock and does no I/O.
 //
 // An assignment is a lease. The control plane takes n tokens from the limit's ledger, where they
-// count as leased for Lease(ttl), and assigns a token bucket that lets through at most n requests
-// in that time, however they come: it starts with what it may hold, and earns next to nothing
-// (Fill). The next assignment is a new lease, and what is left of the last one is lost. So all
-// filters together admit what the lease theorem allows, burst + rate·t, together with every other
-// node that spends from the ledger. The bound needs no report of a filter: reports only say where
-// the tokens are wanted. The package document of shared/lease has the theorem.
+// count as leased for Lease(ttl). It assigns a token bucket that lets through at most n requests in
+// that time, however they arrive: the bucket starts full and earns next to nothing (Fill). The next
+// assignment is a new lease, and the unused rest of the last lease is lost. So all filters,
+// together with every other node that spends from the ledger, admit at most the bound of the lease
+// theorem, burst + rate·t. The bound needs no report of a filter: reports only show where the
+// tokens are wanted. The package document of shared/lease has the theorem.
 package assign
 
 import (
@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// Late is how long after the ask for its tokens an assignment may reach its Envoy. One that
-	// would be later is not sent.
+	// Late is how long after the ask for its tokens an assignment may reach its Envoy. A later
+	// assignment is not sent.
 	Late = 250 * quota.Millisecond
 	// MaxTTL is the longest life of an assignment.
 	MaxTTL = 5 * quota.Minute
 	// MaxTokens is the most tokens of one assignment: more would not fit into its fields.
 	MaxTokens = math.MaxUint32
 
-	// earnedIn is in how many lives an assigned bucket earns what it holds. It must earn something:
-	// Envoy takes no rate of 0.
+	// earnedIn is the number of lives in which an assigned bucket earns its own size. It must earn
+	// something: Envoy takes no rate of 0.
 	earnedIn = 100
 )
 
-// Lease is how long the tokens of an assignment count as leased from the ask for them: as long as
-// the assignment lives on a clock that runs slow by 1 in 1000, and as late as it may come.
+// Lease returns the time that the tokens of an assignment count as leased, from the ask for them.
+// It is the assignment's life on a clock that runs slow by 1 in 1000, plus Late.
 func Lease(ttl quota.Span) quota.Span { return ttl + ttl/1000 + Late }
 
 // Bucket is an assigned token bucket: it starts with Max tokens, and earns PerFill in each
@@ -41,16 +41,16 @@ type Bucket struct {
 	Interval     quota.Span
 }
 
-// Fill is the bucket that lets through at most n requests in Lease(ttl), for n from 1 to MaxTokens:
-// what it may earn in that time is less than one token more than n.
+// Fill returns the bucket that lets through at most n requests in Lease(ttl), for n from 1 to
+// MaxTokens. Its size and its earnings in that time are together less than n+1 tokens.
 func Fill(n int64, ttl quota.Span) Bucket {
 	seconds := (Lease(ttl) + quota.Second - 1) / quota.Second
 	return Bucket{Max: uint32(n - n/earnedIn), PerFill: uint32(n), Interval: earnedIn * seconds * quota.Second}
 }
 
-// Split divides n tokens among those who want some, so that the one with the least has as much as
-// possible: none gets more than it wants, and one that gets less than it wants gets no less than
-// another, up to one token. First is where the odd tokens go first.
+// Split divides n tokens among the wants so that the smallest share is as large as possible. No
+// share is greater than its want. A share below its want is at most one token smaller than any
+// other share. first is the index from which the odd tokens are given.
 func Split(n int64, wants []int64, first int) []int64 {
 	shares := make([]int64, len(wants))
 	open := 0

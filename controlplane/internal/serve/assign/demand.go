@@ -8,12 +8,12 @@ const (
 	shortest = 2 * quota.Second
 	// Silence is how long after its last report a filter is taken for gone: three reports.
 	Silence = 15 * quota.Second
-	// mostCounted bounds what a report may claim.
+	// mostCounted bounds the requests that a report can claim.
 	mostCounted = 1 << 40
 )
 
-// Demand is how many requests a filter gets for one bucket, as far as its reports tell. The zero
-// value has heard nothing.
+// Demand is the rate of requests that a filter has for one bucket, according to its reports. The
+// zero value has no report.
 type Demand struct {
 	// Heard is when the last report came, Used when one last had a request.
 	Heard, Used quota.Instant
@@ -49,7 +49,7 @@ func (d Demand) Report(now quota.Instant, n int64) Demand {
 	return d
 }
 
-// Rate is the requests a second; it reports false before it can be known.
+// Rate returns the requests a second; known is false until a report covers some time.
 func (d Demand) Rate() (rate float64, known bool) { return d.rate, d.known }
 
 // gone reports whether the filter has been silent for too long to be assigned anything.

@@ -6,7 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Figures are what matters of the limits of a bucket, of each the tightest one, in requests.
+// Figures sum up the limits of a bucket, in requests. Each field is the value of the tightest
+// limit.
 type Figures struct {
 	// Burst is the most requests at once, Level how many the limits held after the last grant.
 	Burst, Level int64
@@ -16,7 +17,7 @@ type Figures struct {
 	Window quota.Span
 }
 
-// With adds a limit of p whose requests cost so many tokens each, and which held level tokens.
+// With adds a limit of p. Each request costs the given tokens, and the limit held level tokens.
 func (f Figures) With(p quota.Params, cost, level int64) Figures {
 	cost = max(cost, 1)
 	rate := float64(p.Num) / float64(p.Den) * float64(quota.Second) / float64(cost)

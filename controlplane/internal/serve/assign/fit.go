@@ -19,8 +19,8 @@ const (
 	shortestLease, longestLease = 1.25, 2.5
 )
 
-// Unfit returns why tokens of a policy's limit cannot be assigned for a second or more; it is empty
-// for one that can be.
+// Unfit returns the reason why tokens of a policy's limit cannot be assigned for a second or more;
+// empty if they can.
 func Unfit(p *policy.Policy, l policy.Limit) string {
 	switch {
 	case p.Mode == policy.ModeLocal:
@@ -35,8 +35,8 @@ func Unfit(p *policy.Policy, l policy.Limit) string {
 	return ""
 }
 
-// Throughput is how many tokens a second of a limit assignments let through, at least and at most,
-// when more is asked for. Full: it is all that the limit earns.
+// Throughput returns how many tokens a second of a limit assignments let through, at least and at
+// most, when demand exceeds the limit. full is true if they let through the limit's whole rate.
 func Throughput(p quota.Params) (least, most int64, full bool) {
 	rate := float64(p.Num) / float64(p.Den) * float64(quota.Second)
 	burst := float64(p.Burst)

@@ -11,8 +11,8 @@ import (
 // the ledger's.
 type Pool struct {
 	holders []holder
-	// ttl is that of the last round, first the place of the filter that is first to get an odd
-	// token in the next one.
+	// ttl is the TTL of the last round. first rotates: it is the index of the filter that gets the
+	// first odd token in the next round.
 	ttl   quota.Span
 	first int
 }
@@ -35,17 +35,17 @@ func (p *Pool) Report(now quota.Instant, filter uint64, n int64) (fresh bool) {
 	return !known
 }
 
-// Leave forgets a filter. What it was assigned stays leased.
+// Leave forgets a filter. Its assigned tokens stay leased.
 func (p *Pool) Leave(filter uint64) {
 	if at, known := p.find(filter); known {
 		p.holders = slices.Delete(p.holders, at, at+1)
 	}
 }
 
-// Size is how many filters there are.
+// Size returns the number of filters.
 func (p *Pool) Size() int { return len(p.holders) }
 
-// Due is when the next filter is to be assigned; quota.Forever without filters.
+// Due returns the time of the next assignment; quota.Forever without filters.
 func (p *Pool) Due() quota.Instant {
 	due := quota.Forever
 	for i := range p.holders {
@@ -69,10 +69,10 @@ type Forgotten struct {
 	Silent bool
 }
 
-// Open begins a round with the filters that are due. It forgets those that have been silent, and
-// those without requests. Jitter is in [0, 1024). Filters that came between two rounds join the
-// next one.
+// Open begins a round with the filters that are due. It forgets silent filters and filters without
+// requests. Jitter is in [0, 1024). A filter that came between two rounds joins the next round.
 func (p *Pool) Open(now quota.Instant, f Figures, jitter int64) (r Round, forgotten []Forgotten) {
+	// Forget the silent and the idle filters that are due.
 	p.holders = slices.DeleteFunc(p.holders, func(h holder) bool {
 		silent := h.demand.gone(now)
 		if h.due > now || !silent && !idle(h.demand, now, p.ttl) {
@@ -81,6 +81,7 @@ func (p *Pool) Open(now quota.Instant, f Figures, jitter int64) (r Round, forgot
 		forgotten = append(forgotten, Forgotten{h.filter, silent})
 		return true
 	})
+	// Plan the round. It ends when the first filter outside it is due.
 	demands := make([]Demand, len(p.holders))
 	for i := range p.holders {
 		demands[i] = p.holders[i].demand
@@ -92,6 +93,7 @@ func (p *Pool) Open(now quota.Instant, f Figures, jitter int64) (r Round, forgot
 			r.Span = min(r.Span, quota.Span(due-now))
 		}
 	}
+	// Ask for the tokens of the filters that are due.
 	spare := surplus(f, len(p.holders), all, r.Span)
 	for i := range p.holders {
 		if p.holders[i].due <= now {
@@ -104,8 +106,8 @@ func (p *Pool) Open(now quota.Instant, f Figures, jitter int64) (r Round, forgot
 	return r, forgotten
 }
 
-// Close ends a round that was granted so many requests, and returns how many each of its filters
-// may admit.
+// Close ends a round for which granted requests were granted, and returns the requests that each of
+// its filters may admit.
 func (p *Pool) Close(now quota.Instant, r Round, granted int64) []int64 {
 	for _, filter := range r.Filters {
 		if at, known := p.find(filter); known {

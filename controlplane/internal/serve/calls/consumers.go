@@ -11,19 +11,19 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// lookupTime is how long a call waits for what is known of its consumer.
+// lookupTime is how long a call waits for the record of its consumer.
 const lookupTime = 10 * time.Millisecond
 
-// Records is what is known of consumers. *consumers.Service implements it.
+// Records are the records of consumers. *consumers.Service implements it.
 type Records interface {
 	// Exceptions reports whether any consumer has more than a tier, and the highest known revision
-	// of what they have.
+	// of these records.
 	Exceptions() (some bool, revision uint64)
 	Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Key]consumers.Knowledge, error)
 }
 
-// Knowing returns what a service needs to look up the consumers of its calls. A consumer whose
-// record cannot be read in time counts as one that this replica does not know yet.
+// Knowing returns the function by which a service looks up the consumers of its calls. If a record
+// cannot be read in time, this replica does not know the consumer yet.
 func Knowing(records Records, now func() time.Time) func(ctx context.Context) match.Consumers {
 	return func(ctx context.Context) match.Consumers { return finder{records, now, ctx} }
 }

@@ -30,7 +30,7 @@ type Sets interface {
 }
 
 // Follower keeps the newest View for all services of calls, as a node keeps its policy set. Make
-// one with NewFollower, and have one goroutine in Run.
+// one with NewFollower, and let a goroutine call Run.
 type Follower struct {
 	hub  Hub
 	sets Sets
@@ -53,7 +53,7 @@ func NewFollower(name string, hub Hub, sets Sets, now func() time.Time, log *slo
 // View returns the newest view; nil before the first.
 func (f *Follower) View() *View { return f.view.Load() }
 
-// Run follows the hub until ctx ends. What cannot be read is logged, and what was there before
+// Run follows the hub until ctx ends. If it cannot read a change, it logs that, and the last view
 // stays.
 func (f *Follower) Run(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -123,7 +123,7 @@ func (f *Follower) takeIn(ctx context.Context, news push.News) error {
 	return err
 }
 
-// patience is how long to wait for news: no longer than until the next order ends.
+// patience returns the time to wait for news: no longer than until the next order ends.
 func (f *Follower) patience() time.Duration {
 	view := f.View()
 	if view == nil || view.ends == 0 {

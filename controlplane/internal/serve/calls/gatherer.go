@@ -1,5 +1,5 @@
-// Package calls reads what a call of one of Envoy's own limiters says of a request, knows its
-// consumer, and finds the policies that it is decided by.
+// Package calls reads the request from a call of one of Envoy's own limiters, looks up its
+// consumer, and finds the policies that decide the call.
 package calls
 
 import (
@@ -14,8 +14,8 @@ import (
 // Entry is an entry of a descriptor.
 type Entry struct{ Key, Value string }
 
-// The keys of entries that say what an Envoy knows of the request itself. Others are known by their
-// descriptor alone.
+// The keys of entries for facts that an Envoy knows of the request itself. Others are known by
+// their descriptor alone.
 const (
 	keyRemote   = "remote_address"
 	keyClientIP = "client_ip"
@@ -24,9 +24,9 @@ const (
 	keyPath     = "path"
 )
 
-// Gatherer collects from the entries of a call what its request is: each entry whose key is spelled
-// like a part of a partition is that part. The memory is used again. The zero value is ready for
-// its first call.
+// Gatherer collects the request from the entries of a call. An entry whose key is spelled like a
+// part of a partition is that part. The memory is used again. The zero value is ready for its first
+// call.
 type Gatherer struct {
 	classifier classify.Classifier
 	headers    []match.Header
@@ -36,7 +36,7 @@ type Gatherer struct {
 	seen       []Entry
 }
 
-// properties are what Envoy would be asked for about a call.
+// properties are the values of a call that Envoy itself would have to give.
 type properties []property
 
 type property struct{ path, value string }
@@ -57,8 +57,8 @@ func (g *Gatherer) Begin() {
 	g.properties, g.seen = g.properties[:0], g.seen[:0]
 }
 
-// Add takes in an entry, and reports whether it says what the request is. What a call says twice is
-// said once: proxies repeat entries in several descriptors.
+// Add reads an entry, and reports whether it is a part of the request. A repeated entry counts
+// once: proxies repeat entries in several descriptors.
 func (g *Gatherer) Add(e Entry) bool {
 	kind, name, _ := strings.Cut(e.Key, ":")
 	if e.Value == "" || !g.speaks(e.Key, kind) {
@@ -84,7 +84,7 @@ func (g *Gatherer) Add(e Entry) bool {
 	return true
 }
 
-// source has the request hold a value where the source looks for it.
+// source puts a value into the request at the place where the source looks for it.
 func (g *Gatherer) source(s policy.Source, value string) {
 	switch s.Kind {
 	case policy.SourceHeader:
@@ -130,7 +130,7 @@ func (g *Gatherer) header(name, value string) {
 	g.headers = append(g.headers, match.Header{Name: []byte(name), Value: []byte(value)})
 }
 
-// Attributes are those of the call's request. They are valid until the next Begin.
+// Attributes returns the attributes of the call's request. They are valid until the next Begin.
 func (g *Gatherer) Attributes(ix *match.Index) match.Attributes {
 	rules := classify.RulesOf(ix)
 	rules.TrustedHops, rules.NotAppended = 0, true // The proxy has counted the hops already.

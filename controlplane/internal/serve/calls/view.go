@@ -63,19 +63,21 @@ func (v *View) Find(domain string, entries []Entry, keys []byte, each func(numbe
 	return v.inOrder.find(domain, entries, keys, each)
 }
 
-// FindAnyOrder is Find for entries whose order says nothing: they are in that of their keys.
+// FindAnyOrder does the same as Find for entries without a meaningful order. They must be sorted by
+// key.
 func (v *View) FindAnyOrder(domain string, sorted []Entry, each func(number uint32)) {
 	v.anyOrder.find(domain, sorted, nil, each)
 }
 
-// shape is what a descriptor must be like for a policy, given by its number.
+// shape describes the descriptors that a policy, given by its number, is for.
 type shape struct {
 	number     uint32
 	conditions []policy.EntryMatch
 }
 
-// shapes are those of policies by domain, which is empty for any, and then by the keys of the
-// entries; those for no descriptor have no keys. The zero value has none.
+// shapes holds the policies' shapes by domain, and then by the keys of the entries. The domain is
+// empty for policies of any domain. Policies for no descriptor have no keys. The zero value is
+// empty.
 type shapes map[string]map[string][]shape
 
 func (s *shapes) add(domain string, one shape) {
@@ -94,13 +96,13 @@ func (s *shapes) add(domain string, one shape) {
 	byKeys[string(keys)] = append(byKeys[string(keys)], one)
 }
 
-// appendKey appends the key of an entry to those before it. Each comes with its length, so that two
-// lists of keys never look alike.
+// appendKey appends the key of an entry to the keys before it. It writes the length before each
+// key, so that two lists of keys never look alike.
 func appendKey(keys []byte, key string) []byte {
 	return append(append(keys, byte(len(key)>>8), byte(len(key))), key...)
 }
 
-// find calls back for the policies of a domain, and then for those of any.
+// find calls back for the policies of a domain, and then for the policies of any domain.
 func (s shapes) find(domain string, entries []Entry, keys []byte, each func(number uint32)) []byte {
 	keys = keys[:0]
 	for i := range entries {
@@ -120,8 +122,8 @@ func (s shapes) find(domain string, entries []Entry, keys []byte, each func(numb
 	return keys
 }
 
-// meet calls back if the entries of a descriptor, whose keys are the right ones, have the values
-// that the policy is for.
+// meet calls back if the values of a descriptor's entries meet the policy's conditions. The keys
+// are already the right keys.
 func (s shape) meet(entries []Entry, each func(number uint32)) {
 	for i := range s.conditions {
 		if !s.conditions[i].Meets(entries[i].Value) {

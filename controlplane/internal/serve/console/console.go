@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Index is the name of the page that loads the others.
+// Index is the name of the page that loads all other files.
 const Index = "index.html"
 
 // File is one built file.
@@ -23,7 +23,7 @@ type File struct {
 	Lasting bool
 }
 
-// contentTypes are those of all files that the build makes.
+// contentTypes maps the extension of each file that the build makes to its type.
 var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 	".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",

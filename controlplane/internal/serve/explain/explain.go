@@ -1,7 +1,7 @@
-// Package explain says what a policy set makes of one request, without charging: which policies it
-// meets, which nearly and why not, and whose request it is to each. The matcher of the filter
-// decides all of it. It is also asked about policies of one condition each, so that it says itself
-// which one fails.
+// Package explain applies a policy set to one request, without charging it. It reports which
+// policies the request meets, which it nearly meets and why not, and the caller that each policy
+// sees. The matcher of the filter decides all of it. The matcher is also asked about policies of
+// one condition each, so that it decides which condition fails.
 package explain
 
 import (
@@ -20,15 +20,15 @@ import (
 // Request is the request in question.
 type Request struct {
 	Method, Host, Path string
-	// Headers are the others, names in lower case.
+	// Headers are all other headers, names in lower case.
 	Headers []match.Header
 	// ClientIP is the client's address, empty if it is not known.
 	ClientIP string
-	// Verified is what is in no header, by source, like jwt:sub.
+	// Verified has the values that are in no header, by source, like jwt:sub.
 	Verified map[string]string
 }
 
-// Config is what a request is held against.
+// Config is the state that a request is matched against.
 type Config struct {
 	View   *calls.View
 	Secret [16]byte
@@ -36,7 +36,7 @@ type Config struct {
 	Consumers match.Consumers
 }
 
-// Explanation is what a policy set makes of a request.
+// Explanation is the effect of a policy set on a request.
 type Explanation struct {
 	match.Result
 	// Whose is whose request it is to the policies that it meets.
@@ -56,12 +56,12 @@ type Miss struct {
 	// Fails are the conditions that fail, in words, in the document's order. Without one the policy
 	// is switched off.
 	Fails []string
-	// Of is how many conditions there are. Unaddressed are those of them that fail because the
+	// Of is the number of conditions. Unaddressed is the number of conditions that fail because the
 	// client's address is not given.
 	Of, Unaddressed int
 }
 
-// properties are what is in no header, by path.
+// properties are the values that are in no header, by path.
 type properties map[string]string
 
 // Property implements match.Properties.
@@ -138,14 +138,14 @@ func (x *explainer) caller() (*match.Value, error) {
 	return nil, nil
 }
 
-// plain is a policy without conditions.
+// plain returns a policy without conditions.
 func plain() (policy.Policy, error) {
 	one, err := policy.NewLimit(policy.Counting{}, 1, quota.Second, 0)
 	return policy.Policy{Limits: []policy.Limit{one}, Cost: policy.Cost{Fixed: 1}, Mode: policy.ModeLocal,
 		OnFailure: policy.DefaultOnFailure, Enforced: policy.EnforcedAll}, err
 }
 
-// verifiedSource reads a source of what is in no header.
+// verifiedSource reads a source of values that are in no header.
 func verifiedSource(text string) (s policy.Source, err error) {
 	if s, ok := policy.ParseSource(text); ok && s.Kind.AsksEnvoy() {
 		return s, nil
@@ -159,8 +159,8 @@ func verifiedSource(text string) (s policy.Source, err error) {
 	return s, fmt.Errorf("%q is not a source of verified values; use one of %s", text, strings.Join(all, ", "))
 }
 
-// attributes are the request as an index has it. The client's address is given as such, so no hops
-// count.
+// attributes returns the request's attributes for an index. The client's address is given directly,
+// so hops do not count.
 func (x *explainer) attributes(ix *match.Index) match.Attributes {
 	rules := classify.RulesOf(ix)
 	rules.TrustedHops, rules.NotAppended = 0, true
@@ -204,14 +204,15 @@ func (x *explainer) exemptBy() (string, error) {
 	return "", nil
 }
 
-// bare is the policy set with how it reads requests, and without policies, bans and exemptions.
+// bare returns the policy set without its policies, bans and exemptions. The settings for reading
+// requests stay.
 func (x *explainer) bare() *policy.Set {
 	set := *x.View.Set
 	set.Policies, set.Banned, set.Exempt, set.Priorities = nil, nil, policy.Exempt{}, nil
 	return &set
 }
 
-// Label is whose request it is, a part a word, as weir keys takes them.
+// Label returns the caller of a request, one text for each part, in the form that weir keys takes.
 func Label(p *policy.Policy, values []match.Value) (label []string) {
 	for i, part := range p.Partition {
 		text := "-"

@@ -19,8 +19,8 @@ type condition struct {
 	fails string
 }
 
-// misses are the policies that the request does not meet. Those for calls of Envoy's own filters
-// are left out: a request has no descriptors.
+// misses returns the policies that the request does not meet. It leaves out policies for calls of
+// Envoy's own filters: a request has no descriptors.
 func (x *explainer) misses(met []match.Whose) (all []Miss, err error) {
 	bare, err := plain()
 	if err != nil {
@@ -56,7 +56,8 @@ func (x *explainer) skips(p *policy.Policy, met []match.Whose, number int) bool 
 		slices.ContainsFunc(met[at].Values, func(v match.Value) bool { return v.Absent })
 }
 
-// ask has the matcher say which of the conditions hold, and adds the others to the misses.
+// ask lets the matcher decide which of the conditions hold, and adds the failed conditions to the
+// misses.
 func (x *explainer) ask(some []condition, all []Miss) error {
 	set := x.bare()
 	for i := range some {
@@ -106,13 +107,14 @@ func (t tiersOnly) Find(c *match.Consumer) {
 	c.Banned, c.Bypass, c.Exceptions = false, false, nil
 }
 
-// conditions are those of a policy, in the document's order.
+// conditions returns the conditions of a policy, in the document's order.
 func (x *explainer) conditions(p *policy.Policy, plain policy.Policy) (all []condition) {
 	add := func(change func(alone *policy.Policy), format string, args ...any) {
 		c := condition{alone: plain, fails: fmt.Sprintf(format, args...)}
 		change(&c.alone)
 		all = append(all, c)
 	}
+	// The conditions of match.
 	m := &p.Match
 	if len(m.Hosts) > 0 {
 		add(func(alone *policy.Policy) { alone.Match.Hosts = m.Hosts },
@@ -143,12 +145,14 @@ func (x *explainer) conditions(p *policy.Policy, plain policy.Policy) (all []con
 		}
 		add(func(alone *policy.Policy) { alone.Match.Tiers = m.Tiers }, "the caller's tier must be %s", anyOf(names))
 	}
+	// The request must have the parts by which the policy counts.
 	if p.IfAbsent == policy.AbsentSkip {
 		for i, part := range p.Partition {
 			add(func(alone *policy.Policy) { alone.Partition = p.Partition[i : i+1] },
 				"it has no %s, by which the policy counts, and if_absent is skip", part)
 		}
 	}
+	// The caller's tier must have a limit.
 	if len(p.Tiers) > 0 {
 		add(func(alone *policy.Policy) { alone.Tiers, alone.Limits, alone.Counting = p.Tiers, p.Limits, p.Counting },
 			"callers of its tier are unlimited under it")
@@ -156,7 +160,7 @@ func (x *explainer) conditions(p *policy.Policy, plain policy.Policy) (all []con
 	return all
 }
 
-// header is what the request has in a header, for people.
+// header returns the request's value of a header, for people.
 func (x *explainer) header(name string) string {
 	var values []string
 	for _, h := range x.request.Headers {
@@ -170,7 +174,7 @@ func (x *explainer) header(name string) string {
 	return fmt.Sprintf("%q", strings.Join(values, ","))
 }
 
-// wanted is what a header must do to meet a condition.
+// wanted returns the words for a header condition, like: be absent.
 func wanted(h *policy.HeaderMatch) string {
 	switch h.Op {
 	case policy.HeaderAbsent:

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
-// remembering are credentials that keep the connection, so that a call can note on it that it came
-// with a valid token.
+// remembering are credentials that keep the connection. A call with a valid token can then mark its
+// connection.
 type remembering struct {
 	credentials.TransportCredentials
 }
@@ -33,7 +33,8 @@ func (r remembering) Clone() credentials.TransportCredentials {
 	return remembering{r.TransportCredentials.Clone()}
 }
 
-// remembered is what is known of the other end of a connection, found out once for all its calls.
+// remembered is the other end of a connection. It is found out once for all calls of the
+// connection.
 type remembered struct {
 	credentials.AuthInfo
 	caller caller
@@ -43,7 +44,7 @@ type remembered struct {
 type caller struct {
 	// address is the network address of the other end.
 	address string
-	// subject is that of the certificate; empty without one.
+	// subject is the subject of the certificate; empty without a certificate.
 	subject string
 	// chain begins with the certificate.
 	chain []*x509.Certificate
@@ -61,5 +62,5 @@ func callerOf(ctx context.Context) caller {
 	return caller{address: access.Network(p.Addr.String())}
 }
 
-// source is the caller as far as it cannot be made up, with the name of its token.
+// source identifies the caller by facts that it cannot invent, with the name of its token.
 func (c caller) source(token string) string { return token + "\x00" + c.address + "\x00" + c.subject }

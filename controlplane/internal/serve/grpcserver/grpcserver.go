@@ -1,5 +1,5 @@
-// Package grpcserver is a listener that speaks gRPC, with what every service on it needs: TLS,
-// tokens, bounds, health, reflection, metrics and traces. It knows none of the services.
+// Package grpcserver is a listener that speaks gRPC. It gives every service TLS, tokens, bounds,
+// health, reflection, metrics and traces. It knows none of the services.
 package grpcserver
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/observe/tracing"
 )
 
-// The bounds of a connection and of what comes on it.
+// The bounds of a connection and of its calls.
 const (
 	// maxMessage is the longest message that a caller may send, maxHeaders the longest metadata.
 	maxMessage = 64 << 10
@@ -34,7 +34,7 @@ const (
 	// probe with each burst of calls, which costs more than the small messages gain.
 	streamWindow     = 2 * maxMessage
 	connectionWindow = 1 << 20
-	// maxStreams is how many calls may be open on one connection. A proxy queues the others.
+	// maxStreams is how many calls may be open on one connection. A proxy queues further calls.
 	maxStreams = 1024
 	// streamWorkers is how many goroutines serve calls and stay, since a new one grows its stack
 	// each time. Calls that find none free get goroutines of their own.
@@ -52,25 +52,27 @@ const (
 	maxSources = 10_000
 )
 
-// Config is what a Server stands on. Fields must be set unless they say otherwise.
+// Config holds the settings and the services of a Server. Fields must be set unless they say
+// otherwise.
 type Config struct {
-	// Name is the listener's in the log and in metrics. Address is host:port; port 0 takes any free
-	// one.
+	// Name is the listener's name in the log and in metrics. Address is host:port; with port 0 the
+	// system chooses a free port.
 	Name, Address string
-	// TLS is the certificate to show, nil without TLS. Clients, if not nil, must have issued what
-	// callers show.
+	// TLS is the certificate to show, nil without TLS. Clients, if not nil, must have issued the
+	// callers' certificates.
 	TLS     *certs.Pair
 	Clients *certs.Pool
-	// Tokens are those of which each call must show one with the role node; nil serves every caller
-	// who reaches the address. Health is asked for without a token.
+	// Tokens are the valid tokens: each call must show a token with the role node. nil serves every
+	// caller that reaches the address. Health needs no token.
 	Tokens *auth.Ring
-	// Refused, if not nil, is called with the address of each caller whose token is refused, and
-	// why.
+	// Refused, if not nil, is called for each caller whose token is refused, with its address and
+	// the reason.
 	Refused func(address, reason string)
-	// Rate is how many calls a second one source may make, 0 for no limit; twice as many at once.
+	// Rate is how many calls a second one source may make, with a burst of twice the rate; 0 for no
+	// limit.
 	Rate int64
-	// Connections bounds the open ones, 0 for no bound. AtOnce bounds the unary calls that are
-	// being answered, Streams the streams that are open.
+	// Connections bounds the open connections, 0 for no bound. AtOnce bounds the unary calls that
+	// are being answered, Streams the streams that are open.
 	Connections, AtOnce, Streams int
 	// Message is the longest message that a caller may send; 0 is 64 KiB.
 	Message int
@@ -87,7 +89,7 @@ type Config struct {
 	Now     func() time.Time
 }
 
-// Server serves what is registered with it. Make one with New; Close it in any case.
+// Server serves the services that are registered with it. Make one with New; Close it in any case.
 type Server struct {
 	config  Config
 	socket  net.Listener
@@ -163,10 +165,10 @@ func (s *Server) RegisterService(what *grpc.ServiceDesc, by any) {
 	s.health.SetServingStatus(what.ServiceName, healthpb.HealthCheckResponse_SERVING)
 }
 
-// Addr is where the server listens.
+// Addr returns the address where the server listens.
 func (s *Server) Addr() net.Addr { return s.socket.Addr() }
 
-// Name is the listener's in the log.
+// Name returns the listener's name in the log.
 func (s *Server) Name() string { return s.config.Name }
 
 // TLS reports whether the server speaks TLS.

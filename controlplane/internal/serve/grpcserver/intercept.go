@@ -22,8 +22,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/observe/tracing"
 )
 
-// openPrefix begins the methods that need no token: as /healthz and /readyz, health says nothing
-// that is worth one.
+// openPrefix begins the methods that need no token. Like /healthz and /readyz, health tells nothing
+// that a token must protect.
 const openPrefix = "/grpc.health.v1.Health/"
 
 // unary answers a unary call.
@@ -108,7 +108,8 @@ func (s *Server) observe(ctx context.Context, method string) observed {
 	return o
 }
 
-// end counts the call and returns the error for the caller. Panicked is what a panic left.
+// end counts the call and returns the error for the caller. panicked is the recovered value; nil
+// without a panic.
 func (o *observed) end(err error, panicked any) error {
 	log := o.server.config.Log
 	if panicked != nil {
@@ -130,7 +131,8 @@ func (o *observed) end(err error, panicked any) error {
 	return err
 }
 
-// shown is an error as callers see it: a status. What is none is classified by its code.
+// shown returns an error in the form that callers see: a status. The code of an error that is not a
+// status follows from its kind.
 func shown(err error) error {
 	if err == nil {
 		return nil
@@ -223,7 +225,7 @@ func (s *Server) refused(who caller, reason string) {
 	}
 }
 
-// header is the first value of a caller's metadata by its name, which is in lower case.
+// header returns the first value of a caller's metadata. The name is in lower case.
 func header(ctx context.Context, name string) string {
 	if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
 		return values[0]

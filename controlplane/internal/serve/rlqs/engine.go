@@ -1,5 +1,5 @@
-// Package rlqs is the door for the native quota filter of Envoy (rate_limit_quota): it takes the
-// filters' reports, has package assign decide what each is to get, takes the tokens for that from
+// Package rlqs is the door for the native quota filter of Envoy (rate_limit_quota). It takes the
+// filters' reports, asks package assign for the share of each filter, takes the tokens for it from
 // the ledgers that all other doors use too, and sends the assignments.
 package rlqs
 
@@ -12,13 +12,14 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Verdict is what the policies say of a bucket as a whole.
+// Verdict is the policies' decision about a bucket as a whole.
 type Verdict uint8
 
 const (
-	// Unknown: it cannot be said now. Nothing is assigned, and what was runs out.
+	// Unknown: the policies cannot decide now. Nothing is assigned, and earlier assignments run
+	// out.
 	Unknown Verdict = iota
-	// Limited: the bucket gets what its limits hold.
+	// Limited: the bucket gets tokens of its limits.
 	Limited
 	// Allowed: no policy that is enforced limits the bucket.
 	Allowed
@@ -35,15 +36,15 @@ type ID struct {
 	Name    string
 }
 
-// Standing is what the policies in force say of one bucket.
+// Standing is the state of one bucket by the policies in force.
 type Standing struct {
 	Verdict Verdict
 	Figures assign.Figures
-	// Limits is what the Source needs to take tokens.
+	// Limits is the Source's own data, by which it takes tokens.
 	Limits any
 }
 
-// Ask is for tokens of one bucket: as many as Want requests need, to be used within Lease.
+// Ask asks for tokens of one bucket, enough for Want requests, to be used within Lease.
 type Ask struct {
 	ID     ID
 	Limits any
@@ -87,7 +88,7 @@ type Action struct {
 // Outlet is where the assignments of one filter go. Offer must not block.
 type Outlet interface{ Offer(actions []Action) }
 
-// bucket is a pool with its place in the order of what is due.
+// bucket is a pool with its place in the order of due times.
 type bucket struct {
 	id   ID
 	pool assign.Pool
@@ -101,7 +102,7 @@ type bucket struct {
 	at      int // in Engine.order; -1 if it is not there
 }
 
-// Engine assigns. It has no clock: callers say what time it is. It is safe for concurrent use.
+// Engine assigns. It has no clock: callers give the time. It is safe for concurrent use.
 type Engine struct {
 	source Source
 	jitter func() int64
@@ -121,11 +122,11 @@ type outlet struct {
 	buckets map[string]*bucket
 }
 
-// Room is how many assignments an Engine keeps in mind: of all filters together, and of each. Those
-// that a filter has given up, or reports no more, take no room.
+// Room is how many assignments an Engine keeps: All for all filters together, Each for one filter.
+// An assignment that a filter has given up, or reports no more, takes no room.
 type Room struct{ All, Each int }
 
-// NewEngine makes an Engine that has so much room. Jitter may be nil.
+// NewEngine makes an Engine with the room of most. Jitter may be nil.
 func NewEngine(source Source, most Room, jitter func() int64) *Engine {
 	if jitter == nil {
 		jitter = func() int64 { return rand.Int64N(1024) }
@@ -145,7 +146,7 @@ func (e *Engine) Join(to Outlet) (filter uint64) {
 	return e.next
 }
 
-// Leave removes a filter. What it was assigned stays leased until its time is over.
+// Leave removes a filter. Its assigned tokens stay leased until their time is over.
 func (e *Engine) Leave(filter uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -189,21 +190,21 @@ func (e *Engine) Report(now quota.Instant, filter uint64, id ID, n int64) bool {
 	return true
 }
 
-// Holders is how many assignments the engine keeps in mind.
+// Holders returns the number of assignments that the engine keeps.
 func (e *Engine) Holders() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.holders
 }
 
-// Filters is how many filters there are.
+// Filters returns the number of filters.
 func (e *Engine) Filters() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.outlets)
 }
 
-// Due is when the next bucket is to be assigned; quota.Forever if there is none.
+// Due returns the time of the next assignment; quota.Forever if there is none.
 func (e *Engine) Due() quota.Instant {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -213,7 +214,7 @@ func (e *Engine) Due() quota.Instant {
 	return e.order[0].due
 }
 
-// settle puts a bucket in its place among those that are due, or forgets it if no filter has it.
+// settle puts a bucket in its place in the order, or forgets it if no filter has it.
 func (e *Engine) settle(b *bucket) {
 	b.due = min(b.pool.Due(), b.look)
 	e.order.put(b)

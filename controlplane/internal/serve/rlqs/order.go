@@ -2,7 +2,7 @@ package rlqs
 
 import "container/heap"
 
-// order is a heap of buckets, the one that is due first at the top.
+// order is a heap of buckets; the bucket that is due first is at the top.
 type order []*bucket
 
 // Len implements heap.Interface.

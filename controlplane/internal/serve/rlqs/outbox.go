@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// outbox keeps what is to be sent to one filter: of each bucket the newest action, so that it never
-// holds more than the filter has buckets.
+// outbox keeps the unsent actions for one filter. It keeps only the newest action for each bucket,
+// so that it never holds more actions than the filter has buckets.
 type outbox struct {
 	filled chan struct{}
 
@@ -51,11 +51,12 @@ func (o *outbox) take() []Action {
 	return actions
 }
 
-// messages are an action as the filter reads it.
+// messages returns the messages to the filter for an action.
 //
-// Tokens come as two: the filter keeps the tokens that a bucket has left, or a part of them, when
-// the next assignment is a bucket too. After a refusal of everything it starts a new one, full. It
-// takes both in one step, so no request is refused by the first.
+// Tokens need two messages. If the next assignment is a bucket too, the filter keeps the tokens
+// that the bucket has left, or a part of them. After a refusal of everything it starts a new
+// bucket, which is full. It takes both messages in one step, so the first message refuses no
+// request.
 func messages(a Action) []*pb.RateLimitQuotaResponse_BucketAction {
 	switch a.Kind {
 	case Abandon:
@@ -98,7 +99,7 @@ func (a *Action) assignment(strategy *typepb.RateLimitStrategy) *pb.RateLimitQuo
 
 func (id ID) message() *pb.BucketId { return &pb.BucketId{Bucket: id.Entries} }
 
-// span is a whole number of seconds as a message has it.
+// span returns a whole number of seconds in the form of a message.
 func span(s quota.Span) *durationpb.Duration {
 	return &durationpb.Duration{Seconds: int64(s / quota.Second)}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Penalties are those of callers. *penalties.Service implements it.
+// Penalties are the penalties of callers. *penalties.Service implements it.
 type Penalties interface{ InForce(key keyhash.Key) bool }
 
-// rules says what the policies in force make of a bucket. It is safe for concurrent use.
+// rules applies the policies in force to a bucket. It is safe for concurrent use.
 type rules struct {
 	config Config
 
@@ -25,7 +25,7 @@ type rules struct {
 	entries  []calls.Entry
 }
 
-// held is what the policies make of a bucket.
+// held is the result of the policies for a bucket.
 type held struct {
 	access  match.Access
 	version uint64
@@ -48,7 +48,7 @@ type hit struct {
 	policy *policy.Policy
 	// limit is the policy's, or the caller's own in its place.
 	limit policy.Limit
-	// consumer and revision count if it is not certain that the limit is the right one.
+	// consumer and revision count if the limit may be the wrong limit.
 	consumer keyhash.Key
 	revision uint64
 }
@@ -77,7 +77,7 @@ func (r *rules) hold(ctx context.Context, id ID) (h held, ok bool) {
 	return h, true
 }
 
-// add adds what the matcher has found, whose memory is used again.
+// add adds the matcher's result. It copies the result, because the matcher uses its memory again.
 func (h *held) add(view *calls.View, result match.Result) {
 	h.access = result.Access
 	for _, found := range result.Hits {
@@ -98,8 +98,8 @@ func (h *held) add(view *calls.View, result match.Result) {
 	}
 }
 
-// attributes are what a bucket's entries say of its requests. Each entry is a value of a
-// descriptor; some keys are those of attributes, too.
+// attributes returns the attributes of a bucket's requests. Each entry is a value of a descriptor.
+// Some keys are also keys of attributes.
 func (r *rules) attributes(view *calls.View, entries map[string]string) match.Attributes {
 	r.entries = r.entries[:0]
 	for _, key := range slices.Sorted(maps.Keys(entries)) {

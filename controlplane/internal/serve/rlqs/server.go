@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxBuckets bounds the buckets of all streams, maxPerStream those of one. A bucket takes about
-	// a kilobyte.
+	// maxBuckets bounds the buckets of all streams together, maxPerStream the buckets of a stream.
+	// A bucket takes about a kilobyte.
 	maxBuckets   = 100_000
 	maxPerStream = 10_000
 	// The bounds of a bucket's id.
@@ -27,21 +27,22 @@ const (
 	maxEntries = 32
 	maxKey     = 256
 	maxValue   = 1024
-	// maxReported is the most requests that a report can claim of a bucket: as many as make no sum
-	// overflow, and leave a counter able to count on.
+	// maxReported is the most requests that a report can claim for a bucket. Within this bound no
+	// sum overflows, and counters can count on.
 	maxReported = 1 << 40
-	// leastPause is between two turns: what is due meanwhile is asked of the store in one call.
+	// leastPause is the shortest pause between two turns. All buckets that become due in it are
+	// asked of the store in one call.
 	leastPause = 5 * time.Millisecond
 )
 
 // MaxReport is the longest message of a filter: a report lists all its buckets.
 const MaxReport = 4 << 20
 
-// Meter counts what happens at this door.
+// Meter counts the events at this door.
 type Meter interface {
 	// QuotaReported counts requests that filters reported as admitted and refused.
 	QuotaReported(admitted, refused uint64)
-	// QuotaAssigned counts what filters were sent, by kind.
+	// QuotaAssigned counts the assignments sent to filters, by kind.
 	QuotaAssigned(kind string)
 	// QuotaIgnored counts buckets that were left alone, by reason.
 	QuotaIgnored(reason string)
@@ -54,7 +55,7 @@ const (
 	IgnoredUnfit   = "unfit"
 )
 
-// Server serves filters. Make one with New, register it, and Run it.
+// Server serves filters. Make one with New, register it, and call Run.
 type Server struct {
 	pb.UnimplementedRateLimitQuotaServiceServer
 	engine *Engine
@@ -70,16 +71,16 @@ func New(c Config) *Server {
 	return &Server{engine: engine, meter: c.Meter, clock: c.Now, start: c.Now()}
 }
 
-// Register has a gRPC server serve s.
+// Register adds s to the services of a gRPC server.
 func (s *Server) Register(on grpc.ServiceRegistrar) { pb.RegisterRateLimitQuotaServiceServer(on, s) }
 
-// Load is how many streams are open, and how many buckets they have.
+// Load returns the number of open streams, and the number of their buckets.
 func (s *Server) Load() (streams, buckets int) { return s.engine.Filters(), s.engine.Holders() }
 
-// now is the time on a clock that never jumps.
+// now returns the time on a clock that never jumps.
 func (s *Server) now() quota.Instant { return quota.Instant(s.clock().Sub(s.start).Microseconds()) + 1 }
 
-// Run assigns what is due until ctx ends.
+// Run assigns the buckets that are due until ctx ends.
 func (s *Server) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -188,7 +189,7 @@ func idOf(domain string, entries map[string]string) (id ID, ok bool) {
 	return ID{Domain: domain, Entries: entries, Name: name.String()}, true
 }
 
-// send sends what may still be sent.
+// send sends the actions that are not too late.
 func (s *Server) send(stream pb.RateLimitQuotaService_StreamRateLimitQuotasServer, actions []Action) error {
 	const perMessage = 500
 	for len(actions) > 0 {
@@ -213,5 +214,5 @@ func (s *Server) send(stream pb.RateLimitQuotaService_StreamRateLimitQuotasServe
 	return nil
 }
 
-// String is the kind as metrics have it.
+// String returns the kind's name in metrics.
 func (k Kind) String() string { return [...]string{"tokens", "allow", "deny", "abandon"}[k] }

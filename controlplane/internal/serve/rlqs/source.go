@@ -20,14 +20,15 @@ type Leases interface {
 	GrantFor(ctx context.Context, req wire.LeaseRequest, span quota.Span) (wire.LeaseReply, error)
 }
 
-// Config is what a Server stands on. All fields must be set.
+// Config holds the services and settings of a Server. All fields must be set.
 type Config struct {
-	// View returns what buckets are decided by, nil while nothing is known yet.
+	// View returns the policies that decide about buckets, nil while they are not known.
 	View func() *calls.View
-	// Penalties are those that other doors have begun: what this one refuses is no offence.
+	// Penalties are the penalties that other doors have begun: a refusal by this door is no
+	// offence.
 	Penalties Penalties
 	Leases    Leases
-	// Consumers is what is known of the consumers of a bucket.
+	// Consumers looks up the consumers of a bucket.
 	Consumers func(context.Context) match.Consumers
 	Meter     Meter
 	Log       *slog.Logger
@@ -45,7 +46,7 @@ type ledgers struct {
 	version uint64
 }
 
-// limits are what a bucket's requests must all have tokens of.
+// limits are all limits that a bucket's requests need tokens of.
 type limits struct {
 	version uint64
 	items   []wire.LeaseItem
@@ -92,7 +93,7 @@ func (l *ledgers) Stand(ctx context.Context, id ID) Standing {
 	return s
 }
 
-// penalised reports whether a penalty refuses what a policy limits.
+// penalised reports whether a penalty refuses the requests that a policy limits.
 func (l *ledgers) penalised(h *held, policy uint32) bool {
 	for i := range h.callers {
 		c := &h.callers[i]
@@ -136,8 +137,8 @@ func (id ID) says(header policy.Source) bool {
 	return false
 }
 
-// Take implements Source. Where a bucket has several limits, the second is asked for what the first
-// granted, and so on: each is charged for at least what is assigned.
+// Take implements Source. If a bucket has several limits, it asks the second limit for the tokens
+// that the first granted, and so on. So each limit is charged for at least the assigned tokens.
 func (l *ledgers) Take(ctx context.Context, asks []Ask) {
 	for i := range asks {
 		asks[i].Granted, asks[i].Level = asks[i].Want, quota.MaxUnits

@@ -15,15 +15,15 @@ const (
 	standFor = 4 * quota.Second
 )
 
-// round is a bucket with what it is to get in this turn.
+// round is a bucket with its assignments of this turn.
 type round struct {
 	bucket *bucket
 	assign.Round
 	verdict Verdict
 }
 
-// Turn assigns the buckets that are due. Clock is asked again after the tokens were taken: what
-// took too long is not sent.
+// Turn assigns the buckets that are due. It asks the clock again after it took the tokens: an
+// assignment that took too long is not sent.
 func (e *Engine) Turn(ctx context.Context, clock func() quota.Instant) {
 	asked := clock()
 	due := e.take(asked)
@@ -51,17 +51,20 @@ func (e *Engine) take(now quota.Instant) (due []*bucket) {
 	return due
 }
 
-// open begins the rounds of the buckets that are due. Asks are those of the limited ones, in order.
+// open begins the rounds of the buckets that are due. asks has the limited buckets' asks, in the
+// order of the rounds.
 func (e *Engine) open(now quota.Instant, due []*bucket, standings []Standing) (rounds []round, asks []Ask) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, b := range due {
+		// Apply the verdict to the bucket. It may have made the bucket due later.
 		s := &standings[i]
 		b.change(now, s)
 		if b.pool.Due() > now {
 			e.settle(b)
 			continue
 		}
+		// Open the round. The filters that it forgets are told to abandon the bucket.
 		if b.level >= 0 {
 			s.Figures.Level = min(s.Figures.Level, b.level)
 		}
@@ -73,6 +76,7 @@ func (e *Engine) open(now quota.Instant, due []*bucket, standings []Standing) (r
 			e.settle(b)
 			continue
 		}
+		// Only a limited bucket needs tokens.
 		if s.Verdict != Limited {
 			one.TTL, one.Span = standFor, standFor/2
 		}
@@ -104,7 +108,7 @@ func (e *Engine) forget(b *bucket, f assign.Forgotten) {
 	}
 }
 
-// close ends the rounds, and sends what they assign.
+// close ends the rounds, and sends their assignments.
 func (e *Engine) close(asked, now quota.Instant, rounds []round, asks []Ask) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,7 +132,8 @@ func (e *Engine) close(asked, now quota.Instant, rounds []round, asks []Ask) {
 	}
 }
 
-// action is what a filter is sent that may admit so many requests, if anything.
+// action returns the action for a filter that may admit share requests; ok is false if there is
+// nothing to send.
 func (r *round) action(share int64, failed bool, asked quota.Instant) (a Action, ok bool) {
 	a = Action{ID: r.bucket.id, TTL: standFor, By: quota.Forever}
 	switch {
