@@ -42,7 +42,7 @@ import (
 // heapRoom is how much is new at least when memory is collected.
 const heapRoom = 32 << 20
 
-// App is one control plane. Make one with New, then Run it; Close it in any case.
+// App is a control plane. New makes it. Run it, and Close it in any case.
 type App struct {
 	// room is never written or read, so it takes no memory. But the collector waits until as much
 	// is new as there is already, and without it that is little: it would run many times a second.
@@ -58,7 +58,7 @@ type App struct {
 	tracing  *tracing.Tracing
 	tokens   *auth.Ring
 	metrics  *metrics.Metrics
-	// watch follows the tokens file; nil without one.
+	// watch follows the tokens file; nil without a file.
 	watch *auth.Watch
 	// files keep the policy set as files have it; nil where requests change it.
 	files     *policyfiles.Watch
@@ -70,9 +70,9 @@ type App struct {
 	listeners []listener
 	// calling follows the policy set for the gRPC services; nil without any.
 	calling *calls.Follower
-	// looks take in what the store has before anything is served.
+	// looks read the state of the store before the listeners serve.
 	looks []func() error
-	// followers run as long as anything is served.
+	// followers run while the listeners serve.
 	followers []func(context.Context)
 	// drainTime is how long to serve on while /readyz says no; leaving ends when that begins.
 	drainTime time.Duration
@@ -85,6 +85,7 @@ type App struct {
 
 // New opens the store and the listeners. Nothing is served before Run.
 func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
+	// The metrics, the traces and the store.
 	m := metrics.New(version)
 	breakers := breaker.NewGroup(time.Now, rand.Float64, func(c breaker.Change) {
 		m.Transition(c)
@@ -104,6 +105,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		room: make([]byte, heapRoom), log: log, store: st, tracing: traces, metrics: m,
 		drainTime: s.Drain, leaving: leaving, leave: leave, stop: stop,
 	}
+	// The services on the store.
 	a.clock = storetime.New(time.Now, log)
 	a.polled.Store(time.Now().UnixNano())
 	a.loadTokens(s)
@@ -115,6 +117,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	config.Regions = a.regions
 	config.Leases = a.granting(config, breakers, s.StorePatience)
 	config.TokenRate, config.NodeRate, config.Proxies = s.Limits.API, s.Limits.Node, s.Limits.Proxies
+	// The gauges and the listeners.
 	m.Read(a.gauges(config))
 	m.Breaker(leases.StoreName, breaker.Closed)
 	if err := a.openListeners(s, config); err != nil {
@@ -198,7 +201,7 @@ func (a *App) granting(on api.Config, breakers *breaker.Group, patience time.Dur
 	return leases.New(config)
 }
 
-// loadTokens makes the ring of tokens, and has the tokens file read for the first time.
+// loadTokens makes the ring of tokens, and reads the tokens file for the first time.
 func (a *App) loadTokens(s settings.Settings) {
 	a.tokens = auth.NewRing(s.Tokens, a.clock.Now)
 	if s.TokensFile != "" {
@@ -207,7 +210,8 @@ func (a *App) loadTokens(s settings.Settings) {
 	}
 }
 
-// saver is a store that saves what it counts now and then, and has room for so many buckets.
+// saver is a store that saves its counters now and then, and has room for a limited number of
+// buckets.
 type saver interface {
 	// Saved is how long ago it last did, and why the last try failed.
 	Saved() (ago time.Duration, err error)
@@ -217,7 +221,7 @@ type saver interface {
 
 var _ saver = (*localstore.Store)(nil)
 
-// unsaved says why the store cannot save what it counts, nil while it can.
+// unsaved says why the store cannot save its counters, nil while it can.
 func (a *App) unsaved() error {
 	if s, ok := a.store.(saver); ok {
 		_, err := s.Saved()
@@ -226,7 +230,8 @@ func (a *App) unsaved() error {
 	return nil
 }
 
-// distance reads how long the store takes to answer; nil for one that is in this process.
+// distance returns the function that reads the store's response time; nil for a store in this
+// process.
 func (a *App) distance() func() time.Duration {
 	if far, ok := a.store.(*redisstore.Store); ok {
 		return far.RoundTrip
@@ -234,9 +239,10 @@ func (a *App) distance() func() time.Duration {
 	return nil
 }
 
-// wrongFiles are the settings whose files cannot be used as they are now, each with what is wrong.
+// wrongFiles returns the settings whose files cannot be used now, each with the reason.
 func (a *App) wrongFiles(l settings.Listeners) map[string]string {
 	wrong := map[string]string{}
+	// The tokens and the policy set.
 	if a.watch != nil {
 		if trouble := a.watch.Trouble(); trouble != "" {
 			wrong["--tokens-file"] = trouble
@@ -249,6 +255,7 @@ func (a *App) wrongFiles(l settings.Listeners) map[string]string {
 				"the log says why"
 		}
 	}
+	// The certificates of the listeners, and of Redis.
 	note := func(briefs []string, settings ...string) {
 		for i, brief := range briefs {
 			if brief != "" {

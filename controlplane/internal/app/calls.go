@@ -18,7 +18,8 @@ const (
 	forCalls = "calls"
 	// callTime is how long a call may take. Proxies are less patient.
 	callTime = time.Second
-	// callsAtOnce and streamsAtOnce bound what the gRPC listener answers at once.
+	// callsAtOnce and streamsAtOnce bound the calls and streams that the gRPC listener answers at
+	// once.
 	callsAtOnce   = 8192
 	streamsAtOnce = 4096
 	// noteTime is how long the store may take for a report of calls.
@@ -54,8 +55,9 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 	return nil
 }
 
-// view returns what the gRPC services decide by. One follower keeps it for both, and they are one
-// door: whatever of them is served, this replica counts among those that share the buckets.
+// view returns the policies by which the gRPC services decide. One follower keeps them for both
+// services, which are one door: with either of them, this replica counts among the nodes that share
+// the buckets.
 func (a *App) view(config api.Config) func() *calls.View {
 	if a.calling == nil {
 		a.calling = calls.NewFollower(rls.NodeName, config.Hub, config.Policies, config.Now, config.Log)
@@ -65,7 +67,7 @@ func (a *App) view(config api.Config) func() *calls.View {
 	return a.calling.View
 }
 
-// grpcDoor is what the gRPC listeners have in common. An open one asks for no tokens.
+// grpcDoor returns the settings that the gRPC listeners share. An open listener asks for no tokens.
 func grpcDoor(s settings.Settings, config api.Config, open bool) grpcserver.Config {
 	tokens := config.Tokens
 	if open {
@@ -79,7 +81,7 @@ func grpcDoor(s settings.Settings, config api.Config, open bool) grpcserver.Conf
 	}
 }
 
-// note takes in what became of calls, as it does from an Envoy.
+// note stores a report of refused calls like the report of an Envoy.
 func note(config api.Config, m *wire.Decisions) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 // gaugeTimeout bounds how long a gauge may ask the store.
 const gaugeTimeout = time.Second
 
-// gauges are what metrics read when they are asked for.
+// gauges returns the functions that metrics call when they are read.
 func (a *App) gauges(on api.Config) metrics.Gauges {
 	sets, registry := on.Policies, on.Nodes
 	return metrics.Gauges{
@@ -52,7 +52,8 @@ func (a *App) gauges(on api.Config) metrics.Gauges {
 	}
 }
 
-// sharedStore is nil for a store that no other deployment can use.
+// sharedStore returns the gauge for another deployment in the store; nil for a store that no other
+// deployment can use.
 func (a *App) sharedStore() func() float64 {
 	if _, ok := a.store.(shared); !ok {
 		return nil
@@ -60,7 +61,8 @@ func (a *App) sharedStore() func() float64 {
 	return func() float64 { return indicator(a.neighbour.Warning() != "") }
 }
 
-// clockAhead is nil if the store has no clock but this machine's.
+// clockAhead returns the gauge for this machine's clock; nil if the store uses this machine's
+// clock.
 func (a *App) clockAhead() func() float64 {
 	if _, ok := a.store.(shared); !ok {
 		return nil
@@ -81,7 +83,7 @@ func seconds(read func() time.Duration) func() float64 {
 	return func() float64 { return read().Seconds() }
 }
 
-// indicator is 1 if a thing is so, and 0 if not.
+// indicator returns 1 if a thing is so, and 0 if not.
 func indicator(so bool) float64 {
 	if so {
 		return 1
@@ -96,7 +98,7 @@ func countNodes(registry *nodes.Registry) float64 {
 	return float64(envoys)
 }
 
-// currentVersion is the number of the policy set in force, 0 before the first.
+// currentVersion returns the number of the policy set in force, 0 before the first.
 func currentVersion(sets *policies.Service) float64 {
 	current, _ := sets.Current()
 	if current == nil {
@@ -105,7 +107,7 @@ func currentVersion(sets *policies.Service) float64 {
 	return float64(current.Version.Number)
 }
 
-// countUnmet counts the policies that no request meets. Those that are off are not among them.
+// countUnmet counts the policies that no request meets. It does not count policies that are off.
 func countUnmet(
 	sets *policies.Service, history *series.Service, orders *enforcement.Service, now time.Time,
 ) float64 {
@@ -118,7 +120,7 @@ func countUnmet(
 	return float64(len(unmet))
 }
 
-// deciding are the names of the policies that neither the set nor an order has off.
+// deciding returns the names of the policies that neither the set nor an order has off.
 func deciding(all []policy.Policy, orders enforcement.Orders, now time.Time) (names []string) {
 	ordered := map[string]enforcement.Order{}
 	for _, o := range orders.List {
@@ -171,7 +173,7 @@ func (a *App) countOrders() (overrides map[string]int, bans int, unsaved bool) {
 	return overrides, bans, !durable
 }
 
-// expiring is in how many seconds the last token of each name expires.
+// expiring returns for each name the seconds until its last token expires.
 func (a *App) expiring() map[string]float64 {
 	left := map[string]float64{}
 	for _, e := range a.tokens.Expiring() {
@@ -180,7 +182,8 @@ func (a *App) expiring() map[string]float64 {
 	return left
 }
 
-// saveAge reads how long ago the store saved what it counts; nil for a store that need not.
+// saveAge returns the gauge for the age of the store's last save; nil for a store that does not
+// save.
 func (a *App) saveAge() func() float64 {
 	s, ok := a.store.(saver)
 	if !ok {

@@ -13,7 +13,8 @@ import (
 const (
 	// forQuotas is the name of the listener for the rate_limit_quota filters in the log.
 	forQuotas = "quotas"
-	// quotaProbe finds an Envoy that has gone: what is sent to it may arrive when it is too late.
+	// quotaProbe finds an Envoy that is gone: an assignment must not wait in its connection until
+	// it is too late.
 	quotaProbe = time.Second
 	// quotaStreams bounds the streams of that listener; an Envoy has one for each domain.
 	quotaStreams = 10_000

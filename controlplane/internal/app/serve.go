@@ -46,7 +46,7 @@ const (
 	forDebug  = "debug"
 )
 
-// listener is an address with what is served there.
+// listener is an address with the services on it.
 type listener interface {
 	// Name is that in the log.
 	Name() string
@@ -56,9 +56,9 @@ type listener interface {
 	Serve() error
 	// Leave has callers look for another replica; all is served on.
 	Leave()
-	// Shutdown lets what is in flight finish, as long as ctx lasts.
+	// Shutdown lets open requests finish, as long as ctx lasts.
 	Shutdown(ctx context.Context) error
-	// Close ends what is served.
+	// Close ends all requests.
 	Close() error
 }
 
@@ -70,7 +70,7 @@ type webListener struct {
 	server *http.Server
 }
 
-// openListeners makes the listeners. The first is the one for people.
+// openListeners makes the listeners. The listener for people is the first.
 func (a *App) openListeners(s settings.Settings, config api.Config) error {
 	others := func() error { return errors.Join(a.calls(s, config), a.quotas(s, config), a.debug(s.Listeners.Debug)) }
 	if s.Listeners.Node == "" {
@@ -152,7 +152,8 @@ func (l webListener) TLS() bool { return l.tls }
 // Addr implements listener.
 func (l webListener) Addr() net.Addr { return l.socket.Addr() }
 
-// Leave implements listener: /readyz and the end of connections go by the App's own context.
+// Leave implements listener. It does nothing: /readyz and the end of connections follow the App's
+// own context.
 func (l webListener) Leave() {}
 
 // Shutdown implements listener.
@@ -175,14 +176,15 @@ func (l webListener) Close() error {
 	return err
 }
 
-// Addr is where the control plane listens for people, and for nodes if they have no address of
-// their own.
+// Addr returns the address where the control plane listens for people, and for nodes if they have
+// no address of their own.
 func (a *App) Addr() net.Addr { return a.listeners[0].Addr() }
 
 // Run serves until ctx ends and, while it drains, for as long as the settings say. Then it lets
 // requests in flight finish, answers long polls, saves and closes everything. It returns nil after
 // an orderly end. If atOnce ends, Run waits for no caller any more.
 func (a *App) Run(ctx, atOnce context.Context) error {
+	// Follow the store, the other regions and the tokens file.
 	var followers sync.WaitGroup
 	following, stopFollowing := context.WithCancel(context.Background())
 	a.meet(ctx, a.store)
@@ -194,6 +196,7 @@ func (a *App) Run(ctx, atOnce context.Context) error {
 	if a.watch != nil {
 		followers.Go(func() { a.watch.Run(following, a.clock.Now) })
 	}
+	// Wait for the store before anything is served.
 	a.awaitStore(ctx)
 	if a.files != nil {
 		followers.Go(func() { a.files.Run(following) })
@@ -206,6 +209,7 @@ func (a *App) Run(ctx, atOnce context.Context) error {
 	for _, run := range a.followers {
 		followers.Go(func() { run(following) })
 	}
+	// Serve until ctx ends or a listener fails.
 	failed := make(chan error, len(a.listeners))
 	for _, l := range a.listeners {
 		go func() { failed <- l.Serve() }()
@@ -273,12 +277,13 @@ func (a *App) finish(atOnce context.Context) error {
 	}
 	ending.Wait()
 	if atOnce.Err() != nil {
-		return nil // Requests that were cut off are what was asked for.
+		return nil // The caller wanted to cut off requests.
 	}
 	return errors.Join(ends...)
 }
 
-// Close ends what Run did not and closes the store. It may be called more than once.
+// Close stops the parts that Run did not stop, and closes the store. It may be called more than
+// once.
 func (a *App) Close() error {
 	a.once.Do(func() {
 		a.stop()

@@ -204,7 +204,7 @@ func (op *operation) checkBody(c echo.Context) error {
 		return op.badBody(problems)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	r.Header.Set(echo.HeaderContentType, echo.MIMEApplicationJSON) // The body is JSON, whatever type a tool sent by default.
+	r.Header.Set(echo.HeaderContentType, echo.MIMEApplicationJSON) // Tools may send another default.
 	return nil
 }
 
