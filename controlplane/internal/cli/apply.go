@@ -65,7 +65,7 @@ func (c *applyCommand) Run(env *environment) error {
 	}
 	if gone, all := t.removed(); !c.Yes && !c.DryRun {
 		if err := guard(gone, all, "weir diff "+t.file); err != nil {
-			if _, _, wrong := t.put(env, c.forSome, true); wrong != nil { // A mistake may be why it removes so many.
+			if _, _, wrong := t.put(env, c.forSome, true); wrong != nil { // A mistake may be the reason.
 				return wrong
 			}
 			return err
@@ -120,8 +120,8 @@ func tryFile(env *environment, flags serverFlags, file string) (t trial, err err
 		return t, showProblems(env, file, err)
 	}
 	t.doc, t.format = doc.Text, doc.Format
-	if _, err := policydoc.Parse(t.doc, t.format); err != nil { // What it means is for the control plane to judge.
-		_, all := policydoc.LoadNew(t.doc, t.format) // But all that is wrong is said at once.
+	if _, err := policydoc.Parse(t.doc, t.format); err != nil { // The control plane judges the meaning.
+		_, all := policydoc.LoadNew(t.doc, t.format) // But all mistakes are shown at once.
 		return t, showProblems(env, file, all)
 	}
 	t.client, err = flags.client()

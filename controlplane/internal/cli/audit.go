@@ -13,8 +13,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
 )
 
-// resources are what audit entries call the things that are changed, some with a name after a
-// slash.
+// resources are the names of changed things in audit entries. In some entries a name follows after
+// a slash.
 var resources = []string{"policyset", "policies", "rollout", "consumers", "keys", "enforcement",
 	"penalties"}
 
@@ -28,6 +28,7 @@ type auditCommand struct {
 
 // Run prints who changed what, newest first.
 func (c *auditCommand) Run(env *environment) error {
+	// Make the query from the flags.
 	query := url.Values{}
 	if c.Since != "" {
 		since, err := c.pastTime(c.Since)
@@ -46,6 +47,7 @@ func (c *auditCommand) Run(env *environment) error {
 		}
 		query.Set("resource", c.Resource)
 	}
+	// Get all pages, and print them.
 	all := api.AuditAnswer{Entries: []gen.AuditEntry{}}
 	err := c.pages("/v1/audit?"+query.Encode(), func(body []byte) (string, error) {
 		var page api.AuditAnswer
@@ -70,7 +72,7 @@ func (c *auditCommand) Run(env *environment) error {
 	})
 }
 
-// by is who made a change.
+// by returns the author of a change.
 func by(e *gen.AuditEntry) string {
 	if e.By == "" {
 		return "weir"

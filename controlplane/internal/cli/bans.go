@@ -17,8 +17,9 @@ const bansPath = "/v1/bans"
 
 type getBans struct{ getFlags }
 
-// Run prints the bans of keys, then those of consumers.
+// Run prints the bans of keys, then the bans of consumers.
 func (c *getBans) Run(env *environment) error {
+	// Get the banned keys and the banned consumers.
 	cl, err := c.client()
 	if err != nil {
 		return err
@@ -41,6 +42,7 @@ func (c *getBans) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	// Print both in one table.
 	if c.Output == "json" {
 		return printJSON(env.Out, map[string]any{"bans": keys.Bans, "durable": keys.Durable, "consumers": people})
 	}
@@ -95,6 +97,7 @@ func (c *unbanKey) ofKey(is api.StandingAnswer) bool { return is.Policy == c.Pol
 
 // Run lifts the ban.
 func (c *unbanKey) Run(env *environment) error {
+	// The key is given by its policy and parts, or by its hash.
 	switch {
 	case (c.Key == "") == (c.Policy == ""):
 		return errors.New("give the policy and the parts of the key, or --key HASH: weir get bans lists both")
@@ -114,6 +117,7 @@ func (c *unbanKey) Run(env *environment) error {
 		caller.Set("policy", c.Policy)
 		return c.printBansLeft(env, caller, c.ofKey)
 	}
+	// Lift the bans of the hash.
 	cl, err := c.client()
 	if err != nil {
 		return err

@@ -30,12 +30,12 @@ type checkCommand struct {
 	RegionWeights map[string]int64 `help:"Regions that share the limits, as for weir serve: names the costs that are too high for a region." placeholder:"NAME=N;NAME=N"`
 }
 
-// checked is what is known about one file.
+// checked is the result for a file.
 type checked struct {
 	File     string             `json:"file"`
 	Problems policy.Problems    `json:"problems"`
 	Policies []promises.Promise `json:"policies"`
-	// Notes are what an operator should know about the set beside its policies.
+	// Notes are remarks for the operator about the set as a whole.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -67,8 +67,8 @@ func (c *checkCommand) Run(env *environment) error {
 	return err
 }
 
-// check says what is known of a set, or why err is in its place. It returns an error that says
-// nothing about the document.
+// check returns the result for a set, or the problems in err if there is no set. Its own error is
+// not about the document.
 func (c *checkCommand) check(name string, set *policy.Set, err error, shares map[string]int64) (checked, error) {
 	f := checked{File: name, Problems: policy.Problems{}, Policies: []promises.Promise{}}
 	if problems, ok := policydoc.ProblemsOf(err); ok {
@@ -112,8 +112,8 @@ func regionNotes(p policy.Policy, shares map[string]int64) (notes []string) {
 	return notes
 }
 
-// quotaFilterNotes say what Envoy's quota filters let through of a policy's limits, where that is
-// not all of it.
+// quotaFilterNotes describes the rate that Envoy's quota filters let through of a policy's limits,
+// for each limit that they do not let through in full.
 func quotaFilterNotes(p policy.Policy) (notes []string) {
 	for _, l := range p.Limits {
 		note := ""
@@ -133,12 +133,14 @@ func quotaFilterNotes(p policy.Policy) (notes []string) {
 func printChecked(env *environment, files []checked) error {
 	var out strings.Builder
 	for _, f := range files {
+		// A file with problems has no policies to print.
 		for _, p := range f.Problems {
 			fmt.Fprintln(env.Err, policydoc.Sentence(f.File, p))
 		}
 		if len(f.Problems) > 0 {
 			continue
 		}
+		// Print the policies with their promises, then the notes.
 		fmt.Fprintf(&out, "%s: %s\n", f.File, plural(len(f.Policies), "policy", "policies"))
 		for _, p := range f.Policies {
 			var limits []string
@@ -163,8 +165,8 @@ func printChecked(env *environment, files []checked) error {
 }
 
 // readSet reads a policy set: a file, the standard input, or all policy files of a folder as one
-// set. What is wrong in a folder comes as policy.Problems that name files and lines; of a file only
-// what keeps it from being read.
+// set. Problems in a folder are policy.Problems that name files and lines. For a file, the error
+// only says why it cannot be read.
 func readSet(env *environment, name string) (doc policyfiles.Document, err error) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return policyfiles.Load(name)
@@ -183,8 +185,8 @@ func loadSet(env *environment, name string) (*policy.Set, error) {
 	return policydoc.LoadNew(doc.Text, doc.Format)
 }
 
-// readInput reads a file, or the standard input for -. It reads a byte more than there may be, so
-// that one that is too large is refused by that name.
+// readInput reads a file, or the standard input for -. It reads a byte more than the maximum, so
+// that a file that is too large gets the right error.
 func readInput(env *environment, name string, most int64) ([]byte, error) {
 	in := env.In
 	if name != "-" {

@@ -21,7 +21,7 @@ const (
 // helpWidth is how wide a line of help is at most.
 const helpWidth = 80
 
-// Streams are what a command reads from and writes to.
+// Streams are the input and the outputs of a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -58,7 +58,7 @@ type commands struct {
 	Complete   completeCommand   `cmd:"" hidden:""`
 }
 
-// environment is what commands get beside their flags.
+// environment is the command's surroundings beside its flags.
 type environment struct {
 	Streams
 	version string
@@ -68,7 +68,7 @@ const description = `Weir limits request rates over many Envoys. This is its con
 
 Exit codes: 0 all is well, 1 something was refused or failed, 2 the command line cannot be read.`
 
-// errReported ends a command that has said on the error stream what was wrong.
+// errReported ends a command that has printed its problem on the error stream.
 var errReported = errors.New("reported")
 
 // exit is how the parser asks to end the process; Main catches it.
@@ -76,6 +76,7 @@ type exit int
 
 // Main runs a command and returns the exit code.
 func Main(args []string, streams Streams, version string) (code int) {
+	// The parser ends the process by a panic, which becomes the exit code.
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -85,6 +86,7 @@ func Main(args []string, streams Streams, version string) (code int) {
 			panic(r)
 		}
 	}()
+	// Parse the command line.
 	var cmds commands
 	parser, err := newParser(&cmds, streams, func(code int) { panic(exit(code)) })
 	if err != nil {
@@ -98,6 +100,7 @@ func Main(args []string, streams Streams, version string) (code int) {
 		fmt.Fprint(streams.Err, misused(err))
 		return exitUsage
 	}
+	// Run the command.
 	err = parsed.Run(&environment{streams, version})
 	switch {
 	case err == nil:
@@ -126,7 +129,7 @@ func newParser(cmds *commands, streams Streams, exit func(code int)) (*kong.Kong
 	return parser, nil
 }
 
-// pathOf is the words that lead to a command, like rollout promote.
+// pathOf returns the words that lead to a command, like rollout promote.
 func pathOf(command *kong.Node) string {
 	var words []string
 	for ; command != nil && command.Type == kong.CommandNode; command = command.Parent {

@@ -165,8 +165,9 @@ func (r *refusal) Error() string {
 	return text
 }
 
-// do sends a request and returns the answer if it is a good one.
+// do sends a request and returns the answer if its status is 2xx.
 func (c *client) do(method, path string, header map[string]string, body []byte) (answer, error) {
+	// Make the request.
 	target, err := c.base.Parse(path)
 	if err != nil {
 		return answer{}, err
@@ -181,6 +182,7 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}
+	// Send it and read the answer.
 	response, err := c.http.Do(request)
 	if err != nil {
 		return answer{}, c.unreachable(err)
@@ -190,6 +192,7 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 	if err != nil {
 		return answer{}, c.unreachable(err)
 	}
+	// Only a control plane sends a request id.
 	if response.Header.Get(api.RequestIDHeader) == "" {
 		return answer{}, c.noWeir(errors.New(response.Status))
 	}

@@ -12,8 +12,8 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// The scripts ask weir itself, so that what they offer is what this version has. Where it offers
-// nothing the shell offers files.
+// The scripts ask weir itself for completions, so that they fit this version. If weir offers
+// nothing, the shell offers files.
 var completions = map[string]string{
 	"bash": `_weir() {
   local IFS=$'\n'
@@ -47,13 +47,12 @@ func (c *completionCommand) Run(env *environment) error {
 	return err
 }
 
-// completeCommand is what the scripts call with the words typed so far, the last of which is to be
-// completed.
+// The scripts call completeCommand with the words typed so far. The last word is to be completed.
 type completeCommand struct {
 	Words []string `arg:"" optional:""`
 }
 
-// Run prints what could be typed, a line each.
+// Run prints the possible words, a line each.
 func (c *completeCommand) Run(env *environment, app *kong.Kong) error {
 	found := complete(app.Model.Node, c.Words)
 	if len(found) == 0 {
@@ -111,7 +110,7 @@ func complete(node *kong.Node, words []string) (found []string) {
 	return found
 }
 
-// following are the commands below a node, or the values that its first argument may have.
+// following returns the commands below a node, or the values that its first argument may have.
 func following(node *kong.Node) (all []string) {
 	for _, child := range node.Children {
 		if child.Type == kong.CommandNode && !child.Hidden {
@@ -124,7 +123,7 @@ func following(node *kong.Node) (all []string) {
 	return all
 }
 
-// values are those that a flag or an argument may have, where they are known.
+// values returns the values that a flag or an argument may have, if they are known.
 func values(v *kong.Value) (all []string) {
 	if v.Enum == "" {
 		return nil

@@ -19,7 +19,7 @@ type rows struct {
 	csv     *csv.Reader
 	columns []string
 	held    *row // read and not yet in a batch
-	// problems are all that were found, those of the control plane among them.
+	// problems are all problems so far, from here and from the control plane.
 	problems []lineProblem
 	// lines are where each consumer was seen first, by a hash under seed.
 	lines map[uint64]int
@@ -30,7 +30,7 @@ type row struct {
 	item api.ConsumerItem
 	line int
 	size int
-	// problems are what is wrong with it.
+	// problems are the problems in the row.
 	problems []lineProblem
 }
 
@@ -88,8 +88,8 @@ func (r *rows) batch(from int) (batch api.ConsumerBatch, lines []int, more bool)
 	return batch, lines, true
 }
 
-// next reads a row and notes what is wrong with it. It returns false at the end, and where the file
-// is no CSV any more.
+// next reads a row and notes its problems. It returns false at the end, and when the rest of the
+// file is not CSV.
 func (r *rows) next(from int) (*row, bool) {
 	fields, err := r.csv.Read()
 	var broken *csv.ParseError
@@ -118,7 +118,7 @@ func (r *rows) next(from int) (*row, bool) {
 	return r.note(read, from), true
 }
 
-// note keeps what is wrong with a row that is wanted.
+// note keeps the problems of a row that is wanted.
 func (r *rows) note(read *row, from int) *row {
 	if read.line >= from {
 		r.problems = append(r.problems, read.problems...)
@@ -181,7 +181,7 @@ func (r *rows) read(into *row, fields []string) {
 	into.item.Banned, into.item.Bypass = banned.answer(), bypass.answer()
 }
 
-// note adds what is wrong with a column, if anything is.
+// note adds the problem with a column, if there is any.
 func (r *row) note(column string, err error) {
 	if err != nil {
 		r.problems = append(r.problems, lineProblem{r.line, column, err.Error()})
@@ -194,7 +194,7 @@ type mark struct {
 	api.ConsumerMark
 }
 
-// truths are what the columns banned and bypass may say.
+// truths are the values that the columns banned and bypass may have.
 var truths = map[string]bool{"true": true, "yes": true, "false": false, "no": false}
 
 func (m *mark) set(column, text string) error {
@@ -218,8 +218,8 @@ func (m *mark) set(column, text string) error {
 	return nil
 }
 
-// answer is nil if there is none: it is there if any of its columns says something and none says
-// false.
+// answer returns the mark; nil if there is none. There is a mark if any of its columns has a value
+// and no column says false.
 func (m *mark) answer() *api.ConsumerMark {
 	if m.off || !m.on && m.Reason == "" && m.ExpiresAt == nil {
 		return nil
@@ -230,11 +230,11 @@ func (m *mark) answer() *api.ConsumerMark {
 // maxLine bounds a line of the file: all fields of a consumer have room in it many times.
 const maxLine = 1 << 20
 
-// shortLines refuses a file with a line that is too long, such as one that is no CSV at all, before
-// it is in memory.
+// shortLines refuses a file with a line that is too long, before the line is in memory. Such a file
+// may not be CSV at all.
 type shortLines struct {
 	of io.Reader
-	// line is the number of the present line, of which so many bytes were read.
+	// line is the number of the present line, and read is the number of its bytes that were read.
 	line, read int
 }
 

@@ -22,7 +22,7 @@ type markFlags struct {
 	endFlags
 }
 
-// end is when it is over by the control plane's clock, nil for never.
+// end returns the time at which it ends by the control plane's clock, nil for never.
 func (f markFlags) end(server serverFlags) (*time.Time, error) {
 	cl, err := server.client()
 	if err != nil {
@@ -135,6 +135,7 @@ type overrideConsumer struct {
 
 // Run gives the consumer its own limits.
 func (c *overrideConsumer) Run(env *environment) error {
+	// Read the end and the limit; no limit removes the override.
 	end, err := c.end(c.serverFlags)
 	if err != nil {
 		return err
@@ -147,6 +148,7 @@ func (c *overrideConsumer) Run(env *environment) error {
 	if limit == nil {
 		writes = written{}
 	}
+	// Replace or remove the override.
 	err = c.edit(env, writes, func(r *api.ConsumerAnswer) error {
 		before := len(r.Overrides)
 		r.Overrides = slices.DeleteFunc(r.Overrides, func(o api.ConsumerOverride) bool { return o.Policy == c.Policy })
@@ -166,6 +168,7 @@ func (c *overrideConsumer) Run(env *environment) error {
 		}
 		return nil
 	})
+	// Print the result.
 	switch {
 	case err != nil:
 		return err
@@ -194,8 +197,9 @@ var (
 		"policy": "--policy", "tier": "--tier", "percent": "--percent", "state": "<state>"}}
 )
 
-// inWords says in the words of the command line what is wrong with the part that it writes, where
-// its list has so many then. Other parts were there before, and keep their path.
+// inWords describes problems in the words of the command line, if they are in the part that the
+// command writes. count is the length of that part's list. Other parts were there before, and keep
+// their path.
 func (w written) inWords(err error, count int) error {
 	part := w.part
 	if count > 0 {
@@ -282,6 +286,7 @@ type putConsumer struct {
 
 // Run replaces the record.
 func (c *putConsumer) Run(env *environment) error {
+	// Read the file.
 	if c.ID == "-" {
 		return errors.New("the consumer must be given on the command line here; consumers set, ban and the like read " +
 			"it with -")
@@ -294,6 +299,7 @@ func (c *putConsumer) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	// Put it, or try to.
 	cl, err := c.client()
 	if err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
-// batchSize is how many consumers go into one request: as many as may, and no more bytes than it
-// may have.
+// batchSize and batchBytes bound the consumers and the bytes of one request: they are the maximum
+// that the control plane accepts.
 const (
 	batchSize  = 1000
 	batchBytes = 3 << 20
@@ -35,12 +35,12 @@ type importConsumers struct {
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
-// imported is what an import has done.
+// imported is the result of an import.
 type imported struct {
 	Written int  `json:"written"`
 	Batches int  `json:"batches"`
 	DryRun  bool `json:"dry_run"`
-	// Line is that of the file up to which all is written.
+	// Line is the line of the file up to which all consumers are written.
 	Line int `json:"line"`
 }
 
@@ -90,7 +90,7 @@ func (c *importConsumers) pass(
 		var batch api.ConsumerBatch
 		var lines []int
 		batch, lines, more = rows.batch(c.From)
-		if !check && len(rows.problems) > 0 { // The file is no longer what was checked.
+		if !check && len(rows.problems) > 0 { // The file has changed since the check.
 			break
 		}
 		if len(lines) == 0 {
@@ -115,7 +115,7 @@ func (c *importConsumers) pass(
 	return done, rows.refused(c.File, done)
 }
 
-// goOn says what is written, and how to write the rest.
+// goOn says how much is written, and how to write the rest.
 func (d imported) goOn() string {
 	are := "are"
 	if d.Written == 1 {
@@ -128,8 +128,8 @@ func (d imported) goOn() string {
 // maxProblems is how many mistakes of a file are listed.
 const maxProblems = 100
 
-// refused lists what is wrong with the file in the order of its lines, and says what of it is
-// written; nil for nothing wrong.
+// refused returns an error with the problems of the file in the order of its lines, and with the
+// written part; nil without problems.
 func (r *rows) refused(file string, done imported) error {
 	found := r.problems[:min(len(r.problems), maxProblems)]
 	slices.SortStableFunc(found, func(a, b lineProblem) int { return a.line - b.line })
@@ -153,7 +153,7 @@ func (r *rows) refused(file string, done imported) error {
 	return errors.New(text)
 }
 
-// lineProblem is what is wrong with a line of the file.
+// lineProblem is a problem in a line of the file.
 type lineProblem struct {
 	line          int
 	field, reason string
@@ -167,7 +167,7 @@ func (p lineProblem) String() string {
 	return text + ": " + p.reason
 }
 
-// send puts one batch, or has it checked; lines are those of its consumers.
+// send puts one batch, or only checks it. lines are the lines of its consumers.
 func (c *importConsumers) send(
 	cl *client, batch api.ConsumerBatch, lines []int, check bool,
 ) (found []lineProblem, err error) {
@@ -202,8 +202,8 @@ func (c *importConsumers) send(
 // batchItem is how the control plane names a consumer of a batch.
 var batchItem = regexp.MustCompile(`consumers\[\d+\]`)
 
-// inFile is the line of the file, and the field, that the control plane calls consumers[n].field.
-// Line 0 is of what it names otherwise.
+// inFile returns the line of the file, and the field, for a path consumers[n].field of the control
+// plane. For another path it returns line 0.
 func inFile(path string, lines []int) (line int, field string) {
 	rest, found := strings.CutPrefix(path, "consumers[")
 	number, field, closed := strings.Cut(rest, "]")

@@ -41,7 +41,7 @@ func (c *listConsumers) Run(env *environment) error {
 	})
 }
 
-// shortMark is until when something is so, empty if it is not.
+// shortMark returns the end of a mark; empty without a mark.
 func shortMark(m *api.ConsumerMark) string {
 	switch {
 	case m == nil:

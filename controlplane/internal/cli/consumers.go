@@ -106,6 +106,7 @@ func (f *consumerFlags) changed(
 func editOnce(
 	cl *client, path string, w written, change func(c *api.ConsumerAnswer) error,
 ) (now api.ConsumerAnswer, err error) {
+	// Get the consumer. A new consumer has the ETag "0".
 	var c api.ConsumerAnswer
 	header := map[string]string{"If-Match": `"0"`, "Content-Type": "application/json"}
 	held, err := cl.do(http.MethodGet, path, nil, nil)
@@ -119,6 +120,7 @@ func editOnce(
 			return now, err
 		}
 	}
+	// Change it. Delete the consumer if nothing is left of it.
 	if err := change(&c); err != nil {
 		return now, err
 	}
@@ -129,6 +131,7 @@ func editOnce(
 		}
 		return now, nil
 	}
+	// Put it back.
 	body, err := json.Marshal(api.ConsumerInput{Tier: c.Tier, Banned: c.Banned, Bypass: c.Bypass,
 		Overrides: c.Overrides})
 	if err == nil {

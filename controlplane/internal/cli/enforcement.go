@@ -37,7 +37,7 @@ func (c *showEnforcement) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	cl.warned[api.OrdersHeader] = true // They are what is printed.
+	cl.warned[api.OrdersHeader] = true // The command prints them.
 	got, err := cl.do(http.MethodGet, enforcementPath, nil, nil)
 	if err != nil {
 		return err
@@ -128,11 +128,11 @@ func (c *liftEnforcement) Run(env *environment) error {
 	})
 }
 
-// order changes the orders, and prints what is in force then.
+// order changes the orders, and prints the orders that are then in force.
 func (cl *client) order(
 	env *environment, dryRun, blind bool, w written, edit func([]enforcement.Order) ([]enforcement.Order, error),
 ) error {
-	cl.warned[api.OrdersHeader] = true // They are what is printed.
+	cl.warned[api.OrdersHeader] = true // The command prints them.
 	for try := 1; ; try++ {
 		got, err := cl.tryOrder(dryRun, blind, w, edit)
 		var refused *refusal
@@ -159,6 +159,7 @@ func (cl *client) order(
 func (cl *client) tryOrder(
 	dryRun, blind bool, w written, edit func([]enforcement.Order) ([]enforcement.Order, error),
 ) (now api.EnforcementAnswer, err error) {
+	// Get the orders, and remember their ETag.
 	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
 	if !blind {
 		got, err := cl.do(http.MethodGet, enforcementPath, nil, nil)
@@ -170,6 +171,7 @@ func (cl *client) tryOrder(
 		}
 		header["If-Match"] = got.header.Get("ETag")
 	}
+	// Change them, and put them.
 	now.Orders, err = edit(now.Orders)
 	if err != nil {
 		return now, err
@@ -190,7 +192,7 @@ func (cl *client) tryOrder(
 	return now, json.Unmarshal(got.body, &now)
 }
 
-// tell says in sentences what is in force.
+// tell prints the orders in force, in sentences.
 func tell(out io.Writer, now api.EnforcementAnswer, verb string) error {
 	var b strings.Builder
 	if len(now.Orders) == 0 {

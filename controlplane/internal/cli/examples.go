@@ -2,8 +2,8 @@ package cli
 
 import "strings"
 
-// examples are shown at the end of each command's help, a line each. Tests want one for every
-// command.
+// examples are shown at the end of each command's help, a line each. Tests require examples for
+// every command.
 var examples = map[string]string{
 	"serve": "weir serve --listen 127.0.0.1:8080 --data-dir /var/lib/weir",
 	"init":  "weir init\nweir init api\nweir init login login.yaml",
@@ -81,7 +81,7 @@ var examples = map[string]string{
 	"version": "weir version",
 }
 
-// exampleText is what the help of a command says of how to call it.
+// exampleText returns the examples in the help of a command.
 func exampleText(command string) string {
 	lines, ok := examples[command]
 	if !ok {

@@ -21,7 +21,7 @@ type explainCommand struct {
 	Verified map[string]string `help:"Values that Envoy verifies and no header has, by their source: jwt:CLAIM, spiffe, metadata:NS/KEY or cert_subject." placeholder:"SOURCE=VALUE"`
 }
 
-// body is the request in question as the control plane reads it.
+// body returns the request in question in the form that the control plane reads.
 func (c *explainCommand) body() ([]byte, error) {
 	type header struct {
 		Name  string `json:"name"`
@@ -51,8 +51,9 @@ func (c *explainCommand) body() ([]byte, error) {
 	return json.Marshal(asked)
 }
 
-// Run prints what the request would be answered, and why.
+// Run prints the answer that the request would get, and why.
 func (c *explainCommand) Run(env *environment) error {
+	// Ask the control plane.
 	body, err := c.body()
 	if err != nil {
 		return err
@@ -69,6 +70,7 @@ func (c *explainCommand) Run(env *environment) error {
 	if printed, err := got.read(env, c.Output, &a); printed || err != nil {
 		return err
 	}
+	// Print how to lift bans and the like, then the answer, then the policies.
 	if !a.Complete {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: the remaining tokens are not known")
 	}
@@ -86,7 +88,7 @@ func (c *explainCommand) Run(env *environment) error {
 	return printMissed(env.Out, a.Others, a.More)
 }
 
-// statusesOfGRPC are the names of those that refusals have.
+// statusesOfGRPC are the names of the gRPC statuses of refusals.
 var statusesOfGRPC = map[int]string{
 	3: "INVALID_ARGUMENT", 7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED", 14: "UNAVAILABLE",
 }

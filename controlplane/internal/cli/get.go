@@ -74,7 +74,7 @@ func ifTrue(is bool) string {
 	return ""
 }
 
-// withQuery is a path with a query of all parameters that are not empty.
+// withQuery returns a path with a query of all parameters that are not empty.
 func withQuery(path string, parameters map[string]string) string {
 	query := url.Values{}
 	for name, value := range parameters {
@@ -90,6 +90,7 @@ func withQuery(path string, parameters map[string]string) string {
 
 // Run prints the nodes that polled within the last ten minutes.
 func (c *getNodes) Run(env *environment) error {
+	// Get all pages.
 	all := api.NodesAnswer{}
 	err := c.pages(c.path(), func(body []byte) (string, error) {
 		var page api.NodesAnswer
@@ -105,6 +106,7 @@ func (c *getNodes) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	// Print them.
 	if c.Output == "json" {
 		return printJSON(env.Out, map[string]any{"current_version": all.Current, "current_enforcement": all.Enforcement,
 			"complete": all.Complete, "counts": all.Counts, "nodes": append([]api.NodeAnswer{}, all.Nodes...),
@@ -142,8 +144,8 @@ func printRefused(out io.Writer, refused []api.RefusedNodeAnswer) error {
 	})
 }
 
-// warnOfStore says what is wrong with the store though it answers: it is why nodes go by their
-// share.
+// warnOfStore warns of a problem with a store that answers. The problem may be the reason why nodes
+// use their shares.
 func (c *getNodes) warnOfStore(env *environment) {
 	open, err := c.anonymous()
 	if err != nil {
@@ -156,7 +158,7 @@ func (c *getNodes) warnOfStore(env *environment) {
 	}
 }
 
-// applied is the version that a node has, and the one that it ought to have if that is another.
+// applied returns the version that a node has, and the wanted version if it differs.
 func applied(n api.NodeAnswer) string {
 	switch {
 	case n.Lost:
@@ -175,8 +177,8 @@ func obeys(revision, current uint64) string {
 	return "behind"
 }
 
-// state is the node's step on the failure ladder, and how many policies are not on the ground. A
-// node that has reported nothing never left the ground.
+// state returns the node's step on the failure ladder, and the number of policies that are not on
+// the ground. A node without a report never left the ground.
 func state(n api.NodeAnswer) string {
 	off := len(n.Steps) + n.MoreSteps
 	switch {
@@ -195,7 +197,7 @@ func refused(n api.NodeAnswer) string {
 	return fmt.Sprintf("%d: %s", n.Refused, n.Reason)
 }
 
-// pages hands each page of a list to read, which returns the token of the next one. The path may
+// pages hands each page of a list to read, which returns the token of the next page. The path may
 // have a query.
 func (f getFlags) pages(path string, read func(body []byte) (next string, err error)) error {
 	cl, err := f.client()

@@ -27,7 +27,7 @@ type importCommand struct {
 	EnvoyproxyRatelimit importRatelimit `cmd:"" help:"Configurations of the rate limit service envoyproxy/ratelimit, a domain each."`
 }
 
-// importFlags are those of every source.
+// importFlags are the flags of every source.
 type importFlags struct {
 	Out    string `help:"Write the policy set into this file and not to the standard output." placeholder:"FILE"`
 	Shadow bool   `help:"Put all policies into shadow: they decide and count, and refuse nothing."`
@@ -43,7 +43,7 @@ type importKong struct {
 	Consumers string `help:"Write consumers with limits of their own into this file, for weir consumers import. It holds their keys." placeholder:"FILE"`
 }
 
-// Help is shown below the flags.
+// Help returns the text below the flags.
 func (importKong) Help() string { return importHelp }
 
 // Run imports a configuration of Kong.
@@ -73,7 +73,7 @@ type importNginx struct {
 	importFlags
 }
 
-// Help is shown below the flags.
+// Help returns the text below the flags.
 func (importNginx) Help() string { return importHelp }
 
 // Run imports a configuration of nginx.
@@ -92,7 +92,7 @@ type importEnvoy struct {
 	importFlags
 }
 
-// Help is shown below the flags.
+// Help returns the text below the flags.
 func (importEnvoy) Help() string { return importHelp }
 
 // Run imports the local limits of an Envoy.
@@ -103,7 +103,7 @@ type importIngress struct {
 	importFlags
 }
 
-// Help is shown below the flags.
+// Help returns the text below the flags.
 func (importIngress) Help() string { return importHelp }
 
 // Run imports the annotations of ingresses.
@@ -116,7 +116,7 @@ type importGateway struct {
 	importFlags
 }
 
-// Help is shown below the flags.
+// Help returns the text below the flags.
 func (importGateway) Help() string { return importHelp }
 
 // Run imports the policies of an Envoy Gateway.
@@ -129,7 +129,7 @@ type importIstio struct {
 	importFlags
 }
 
-// Help is shown below the flags.
+// Help returns the text below the flags.
 func (importIstio) Help() string { return importHelp }
 
 // Run imports the limits of a mesh.
@@ -141,7 +141,7 @@ type importRatelimit struct {
 	importFlags
 }
 
-// Help is shown below the flags.
+// Help returns the text below the flags.
 func (importRatelimit) Help() string { return importHelp }
 
 // Run imports the configurations of the rate limit service.

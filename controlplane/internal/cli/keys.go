@@ -97,6 +97,7 @@ func (f *keyFlags) show(env *environment, method, what string, body map[string]a
 }
 
 func printKey(out io.Writer, k api.KeyAnswer) error {
+	// The key, its share and its ban.
 	fmt.Fprintf(out, "Key %s of policy %s. With enforcement: {enforce: N} it is limited from N = %d on.\n", k.Key,
 		k.Policy, k.Share+1)
 	if b := k.Ban; b != nil {
@@ -114,6 +115,7 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 	if !k.Durable {
 		fmt.Fprintln(out, "The newest changes are in memory only: the store does not have them yet.")
 	}
+	// No bucket: the policy is local, or the store is away.
 	if len(k.Buckets) == 0 {
 		if k.Where == "nodes" {
 			fmt.Fprintln(out, "The policy is local: its buckets are only in the Envoys and cannot be read. "+
@@ -123,6 +125,7 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 		}
 		return nil
 	}
+	// The buckets. During a rollout each line names its version.
 	head := "TIER\tLIMIT\tLEVEL\tUSED\tLEASED OUT\tFULL IN\tGIVEN\tBUCKET"
 	rolledOut := slices.ContainsFunc(k.Buckets, func(b api.BucketAnswer) bool { return b.Version > 0 })
 	if rolledOut {
@@ -137,6 +140,7 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 				b.Leased, inSeconds(b.FullAfterSeconds), b.Given, b.Bucket)
 		}
 	})
+	// Details that have no column.
 	for _, b := range k.Buckets {
 		if b.Above > 0 {
 			fmt.Fprintf(out, "%s: %d more were used before the limit was lowered; they take nothing from it, and "+

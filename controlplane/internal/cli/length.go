@@ -13,7 +13,7 @@ import (
 // that none was given.
 type length time.Duration
 
-// maxDays keeps a length far within what a time.Duration holds.
+// maxDays keeps a length far below the longest time.Duration.
 const maxDays = 3650
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -26,7 +26,7 @@ func (l *length) UnmarshalText(text []byte) error {
 	return err
 }
 
-// parseLength reads days and what time.ParseDuration knows, as in 7d, 12h or 1d12h.
+// parseLength reads days and the units of time.ParseDuration, as in 7d, 12h or 1d12h.
 func parseLength(text string) (time.Duration, error) {
 	days, rest, found := strings.Cut(text, "d")
 	if !found {
@@ -75,7 +75,7 @@ type endFlags struct {
 	Until moment `xor:"end" help:"Until when, like 2030-01-01T00:00:00Z." placeholder:"TIME"`
 }
 
-// end is the time at which something is to end by the control plane's clock, nil for none.
+// end returns the time at which something ends by the control plane's clock, nil for never.
 func (cl *client) end(f endFlags) (*time.Time, error) {
 	switch {
 	case !f.Until.IsZero():
@@ -91,7 +91,7 @@ func (cl *client) end(f endFlags) (*time.Time, error) {
 	return &until, nil
 }
 
-// now is the time by the control plane's clock.
+// now returns the time by the control plane's clock.
 func (cl *client) now() (time.Time, error) {
 	got, err := cl.do(http.MethodGet, "/healthz", nil, nil)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // unexpectedWord finds the word in the parser's message that is no command.
 var unexpectedWord = regexp.MustCompile(`^unexpected argument (\S+?)(?:, did you mean .*)?$`)
 
-// misused says what is wrong with a command line, and whose help to read.
+// misused explains a mistake in the command line, and names the help to read.
 func misused(err error) string {
 	command := "weir"
 	var parse *kong.ParseError
@@ -36,7 +36,8 @@ func misused(err error) string {
 // unknownFlag finds the flag in the parser's message that the command does not have.
 var unknownFlag = regexp.MustCompile(`^unknown flag --([a-z-]+)`)
 
-// noFlag says how the command is used where a flag is one of its arguments; empty for another.
+// noFlag explains the use of a command if an unknown flag is one of its arguments; otherwise it is
+// empty.
 func noFlag(at *kong.Node, message string) string {
 	found := unknownFlag.FindStringSubmatch(message)
 	if found == nil || at == nil {
@@ -53,7 +54,7 @@ func noFlag(at *kong.Node, message string) string {
 	return fmt.Sprintf("there is no flag --%s, since the %[1]s is an argument: %s", found[1], usage)
 }
 
-// plainWords say what the parser means with the names of Go's types.
+// plainWords replace the parser's messages with the names of Go's types.
 var plainWords = []struct {
 	of    *regexp.Regexp
 	words string
@@ -87,9 +88,8 @@ func eachOnce(c *kong.Context) error {
 	return nil
 }
 
-// noneEmpty refuses a value that is empty, as that of a variable that is not set: it would count as
-// one that is not given, so that an order about one policy would be about all, or as none, so that
-// a consumer would lose its tier.
+// noneEmpty refuses an empty value, as from a variable that is not set. It would count as a missing
+// value: an order for one policy would hold for all, or a consumer would lose its tier.
 func noneEmpty(c *kong.Context) error {
 	if at := deepest(c); at != nil && at.Hidden { // A word that a shell completes may be empty.
 		return nil
@@ -109,7 +109,7 @@ func noneEmpty(c *kong.Context) error {
 	return nil
 }
 
-// hasEmpty reports whether a value is an empty text, or a list that has one.
+// hasEmpty reports whether a value is an empty text, or a list with an empty text.
 func hasEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.String:
@@ -124,7 +124,7 @@ func hasEmpty(v reflect.Value) bool {
 	return false
 }
 
-// deepest is the last command that the words lead to; nil for none.
+// deepest returns the last command that the words lead to; nil for none.
 func deepest(c *kong.Context) *kong.Node {
 	for _, at := range slices.Backward(c.Path) {
 		if at.Command != nil {
@@ -136,6 +136,7 @@ func deepest(c *kong.Context) *kong.Node {
 
 // elsewhere names the command that was meant where a word is one of get's, like weir policies.
 func elsewhere(c *kong.Context, message string) string {
+	// An unexpected word below a command.
 	found := unexpectedWord.FindStringSubmatch(message)
 	if found == nil {
 		return ""
@@ -150,6 +151,7 @@ func elsewhere(c *kong.Context, message string) string {
 	case found[1] == "help":
 		return "the commands are in weir --help, and the flags of one in weir COMMAND --help"
 	}
+	// An unknown command may be a thing that weir get prints.
 	if strings.Contains(message, "did you mean") {
 		return ""
 	}
@@ -167,7 +169,8 @@ func elsewhere(c *kong.Context, message string) string {
 	return ""
 }
 
-// outsideGet names the command that lists what get does not print, like weir consumers list.
+// outsideGet names the command that lists things which get does not print, like weir consumers
+// list.
 func outsideGet(root *kong.Node, word string) string {
 	command := childOf(root, word)
 	if command == nil {
@@ -206,8 +209,8 @@ func beside(at *kong.Node, word string) string {
 	return ""
 }
 
-// withDefault is a flag's help with its variable of the environment, and its default if a
-// placeholder hides that.
+// withDefault returns a flag's help with its variable of the environment. It adds the default if a
+// placeholder hides it.
 func withDefault(v *kong.Value) string {
 	text := kong.DefaultHelpValueFormatter(v)
 	if v.Default == "" || v.Flag == nil || v.Flag.PlaceHolder == "" {

@@ -65,7 +65,7 @@ func (c *patchCommand) Run(env *environment) error {
 	return printPut(env, put)
 }
 
-// explain prints what would be wrong with the policy set, as apply does.
+// explain prints the problems that the policy set would have, as apply does.
 func (c *patchCommand) explain(env *environment, err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {

@@ -62,6 +62,7 @@ type listPenalties struct {
 
 // Run prints one page of penalties.
 func (c *listPenalties) Run(env *environment) error {
+	// Ask the control plane.
 	cl, err := c.client()
 	if err != nil {
 		return err
@@ -86,6 +87,7 @@ func (c *listPenalties) Run(env *environment) error {
 	if printed, err := got.read(env, c.Output, &page); printed || err != nil {
 		return err
 	}
+	// Print the penalties.
 	if page.Count == 0 {
 		_, err = fmt.Fprintln(env.Out, nothing)
 		return err
@@ -124,6 +126,7 @@ type pardonPenalties struct {
 
 // Run pardons the callers that the flags select.
 func (c *pardonPenalties) Run(env *environment) error {
+	// Read the flags: a pardon of all must say so.
 	cl, err := c.client()
 	if err != nil {
 		return err
@@ -138,6 +141,7 @@ func (c *pardonPenalties) Run(env *environment) error {
 	case len(query) > 0 && c.All:
 		return errors.New("--all pardons all callers: leave the other flags out")
 	}
+	// Pardon.
 	body, err := json.Marshal(api.PardonInput{Reason: c.Reason, All: c.All})
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ type getPolicies struct {
 	State  string `help:"Only policies with this enforcement, by the policy set or by an order: enforce, shadow or off." placeholder:"STATE"`
 }
 
-// Run prints what the policies are, or one of them.
+// Run prints all policies, or one of them.
 func (c *getPolicies) Run(env *environment) error {
 	cl, err := c.client()
 	if err != nil {
@@ -52,6 +52,7 @@ func (c *getPolicies) Run(env *environment) error {
 
 // found prints the policies that are found, with how they are enforced, orders included.
 func (c *getPolicies) found(env *environment, path string) error {
+	// Get all pages.
 	all := api.PoliciesAnswer{Policies: []api.PolicyInForce{}}
 	err := c.pages(path, func(body []byte) (string, error) {
 		var page api.PoliciesAnswer
@@ -66,6 +67,8 @@ func (c *getPolicies) found(env *environment, path string) error {
 	if c.Output == "json" {
 		return printJSON(env.Out, map[string]any{"version": all.Version, "found": all.Found, "policies": all.Policies})
 	}
+	// The table has a column for versions during a rollout, and a column for policies that no
+	// request meets.
 	head := "POLICY\tLIMIT\tMODE\tALGORITHM\tENFORCEMENT"
 	rolledOut := slices.ContainsFunc(all.Policies, func(p api.PolicyInForce) bool { return p.Version > 0 })
 	if rolledOut {
@@ -94,7 +97,7 @@ func (c *getPolicies) found(env *environment, path string) error {
 	})
 }
 
-// ofVersion is the version of which something is true while one is rolled out.
+// ofVersion returns the version in a table during a rollout.
 func ofVersion(version uint64) string {
 	if version == 0 {
 		return "both"

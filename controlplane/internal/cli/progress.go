@@ -46,7 +46,7 @@ func isTerminal(out io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// at says that so many bytes are done.
+// at notes that done bytes are done.
 func (p *progress) at(done int64) {
 	p.done = done
 	if percent := min(done*100/max(p.size, 1), 100); p.out != nil && percent > p.shown {

@@ -16,6 +16,7 @@ type getRegions struct{ getFlags }
 
 // Run prints the shares that are not as the weights say.
 func (c *getRegions) Run(env *environment) error {
+	// Get the view of this region.
 	cl, err := c.client()
 	if err != nil {
 		return err
@@ -31,6 +32,7 @@ func (c *getRegions) Run(env *environment) error {
 	if c.Output == "json" {
 		return printJSON(env.Out, view)
 	}
+	// Print the state of the sharing.
 	fmt.Fprintf(env.Out, "This is %s. Weights: %s. ", view.Region, percents(view.Weights))
 	switch {
 	case view.Trouble != "":
@@ -40,6 +42,7 @@ func (c *getRegions) Run(env *environment) error {
 	default:
 		fmt.Fprintf(env.Out, "The document of all regions was read %.0f s ago.\n", view.Age)
 	}
+	// Print the policies whose shares differ from the weights.
 	names := maps.Clone(view.Held)
 	for name := range view.Moved {
 		if _, ok := names[name]; !ok {

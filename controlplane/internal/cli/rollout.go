@@ -21,7 +21,7 @@ type rolloutCommand struct {
 	Cancel  rolloutCancel  `cmd:"" help:"Take the version back: all nodes use the current version again."`
 }
 
-// Help is shown below the commands.
+// Help returns the text below the commands.
 func (rolloutCommand) Help() string {
 	return `weir apply FILE --nodes 25% begins a rollout. The nodes are chosen by a hash of their ids: those of a smaller share are among those of a larger one.`
 }
@@ -44,7 +44,7 @@ func (c *rolloutStatus) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	cl.warned[api.RolloutHeader] = true // It is what is printed.
+	cl.warned[api.RolloutHeader] = true // The command prints it.
 	got, err := cl.do(http.MethodGet, "/v1/rollout", nil, nil)
 	if err != nil {
 		return cl.addLastRollout(explainRollout(err))
@@ -192,6 +192,7 @@ func (c *rolloutCancel) Run(env *environment) error {
 
 // roll takes a step of the rollout as it is now.
 func (f serverFlags) roll(env *environment, method string, dryRun bool, output string, body []byte) error {
+	// Get the rollout's ETag, and send the step.
 	cl, err := f.client()
 	if err != nil {
 		return err
@@ -206,6 +207,7 @@ func (f serverFlags) roll(env *environment, method string, dryRun bool, output s
 	if err != nil {
 		return explainRollout(err)
 	}
+	// Print the result.
 	if output == "json" {
 		_, err := env.Out.Write(got.body)
 		return err

@@ -27,7 +27,7 @@ type seriesCommand struct {
 	Number  int      `short:"n" default:"20" help:"How many lines to print, at most 200."`
 }
 
-// Run prints what was decided over time, a line for each policy.
+// Run prints the decisions over time, a line for each policy.
 func (c *seriesCommand) Run(env *environment) error {
 	cl, err := c.client()
 	if err != nil {
@@ -36,7 +36,7 @@ func (c *seriesCommand) Run(env *environment) error {
 	query := url.Values{"by": {c.By}, "range": {c.Range}, "page_size": {strconv.Itoa(c.Number)}, "outcome": c.Outcome}
 	query["policy"] = c.Policy
 	query["outcome"] = slices.Clone(c.Outcome)
-	for _, outcome := range c.Outcome { // No figure of a trial is shown without what it leaves open.
+	for _, outcome := range c.Outcome { // A trial's figures need its open decisions.
 		if tried, ok := strings.CutSuffix(outcome, "_refused"); ok {
 			query.Add("outcome", tried+"_undetermined")
 		}
@@ -85,7 +85,7 @@ func ofBoth(got answer) string {
 	return ", of both versions together"
 }
 
-// spark draws values as bars, a space for what is not known, and returns the highest of them.
+// spark draws values as bars, a space for an unknown value, and returns the highest value.
 func spark(values []*float64) (marks string, highest float64) {
 	for _, v := range values {
 		if v != nil {

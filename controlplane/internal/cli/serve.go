@@ -18,7 +18,7 @@ type serveCommand struct {
 	settings.Flags
 }
 
-// Help is shown below the flags.
+// Help returns the text below the flags.
 func (serveCommand) Help() string {
 	return `The administrator's and the nodes' tokens may also be given as WEIR_ADMIN_TOKEN and WEIR_NODE_TOKEN.
 

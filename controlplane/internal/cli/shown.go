@@ -19,7 +19,7 @@ const (
 
 // change is a change of a control plane's policy set that a command shows or makes.
 type change struct {
-	// key is a hash of the control plane, the command and what it gives.
+	// key is a hash of the control plane, the command and its arguments.
 	key string
 	// again is the command that shows the change.
 	again string

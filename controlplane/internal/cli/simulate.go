@@ -29,7 +29,7 @@ type simulateCommand struct {
 	Output   string            `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
-// Help is shown below the flags.
+// Help returns the text below the flags.
 func (simulateCommand) Help() string {
 	return `Each request is decided as the filter decides it, in the time of the log, with one exact bucket for all Envoys. Requests that were refused when the log was written count as demand.`
 }
@@ -81,7 +81,7 @@ func unreadable(r simulate.Report) error {
 	return errors.New(text)
 }
 
-// load reads a policy set from a file, or gets that of the control plane.
+// load reads a policy set from a file, or gets the set of the control plane.
 func (c *simulateCommand) load(env *environment, name string) (*policy.Set, error) {
 	if name != currentSet {
 		set, err := loadSet(env, name)
@@ -114,9 +114,10 @@ func replay(env *environment, s *simulate.Simulation, name string) error {
 	return s.Read(name, reading{file, shown})
 }
 
-// simulated is the report for people.
+// simulated returns the report for people.
 func simulated(r simulate.Report, c *simulateCommand) string {
 	var out strings.Builder
+	// How the log was read.
 	if r.Requests > 0 {
 		fmt.Fprintf(&out, "%d requests from %s to %s\n", r.Requests, stamp(r.From), stamp(r.To))
 	}
@@ -137,6 +138,7 @@ func simulated(r simulate.Report, c *simulateCommand) string {
 		fmt.Fprintf(&out, "policy %s refuses nothing here: no log says how an upstream would have answered under "+
 			"another limit\n", name)
 	}
+	// The result, or both results and their difference.
 	writeResult(&out, c.Policies, r.Result, r.Requests)
 	if r.Against == nil {
 		writeCallers(&out, r.Result.Callers, r.Result.Limited)
@@ -199,7 +201,7 @@ func writeCallers(out *strings.Builder, callers []simulate.Caller, all int) {
 
 func stamp(at time.Time) string { return at.Format("2006-01-02T15:04:05.000Z") }
 
-// printable is a foreign text in a form that a terminal may show.
+// printable returns a foreign text in a form that a terminal may show.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

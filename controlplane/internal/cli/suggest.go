@@ -19,6 +19,7 @@ type suggestCommand struct {
 
 // Run prints how much the callers of a policy use, and the figure under which nearly all stay.
 func (c *suggestCommand) Run(env *environment) error {
+	// Get the distribution.
 	cl, err := c.client()
 	if err != nil {
 		return err
@@ -36,6 +37,7 @@ func (c *suggestCommand) Run(env *environment) error {
 	if printed, err := got.read(env, c.Output, &d); printed || err != nil {
 		return err
 	}
+	// There may be no figure to suggest.
 	window := time.Duration(d.WindowSeconds * float64(time.Second))
 	if d.Uncovered {
 		fmt.Fprintf(env.Out, "the window is %s, but the use of callers is kept for an hour only: no "+
@@ -48,6 +50,7 @@ func (c *suggestCommand) Run(env *environment) error {
 			"unless it is local\n", c.Policy)
 		return nil
 	}
+	// Print the suggestion, the use of callers, and the effect of each limit.
 	fmt.Fprintf(env.Out, "%d per %s lets 99.9 %% of callers through, with a fifth to spare\n\n",
 		d.Suggestion.Limit, window)
 	fmt.Fprintf(env.Out, "%d callers in five minutes, from %s to %s\n", d.Callers, d.Since.Format(time.RFC3339),

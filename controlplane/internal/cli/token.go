@@ -20,7 +20,7 @@ type newToken struct {
 	Output  string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
-// Help is shown below the flags.
+// Help returns the text below the flags.
 func (newToken) Help() string {
 	return `Put the line into the file that weir serve --tokens-file names: it is in force within seconds, without a restart. To replace a token, add the line of the new one under the same name, let all who have the old one use it, then remove the old line.`
 }

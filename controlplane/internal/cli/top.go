@@ -22,6 +22,7 @@ type topCommand struct {
 
 // Run prints the heaviest callers of the last five to ten minutes.
 func (c *topCommand) Run(env *environment) error {
+	// Get the heaviest callers.
 	cl, err := c.client()
 	if err != nil {
 		return err
@@ -40,6 +41,7 @@ func (c *topCommand) Run(env *environment) error {
 	if printed, err := got.read(env, c.Output, &top); printed || err != nil {
 		return err
 	}
+	// Print them.
 	if !top.Complete {
 		fmt.Fprintln(env.Err, heldFigures)
 	}
@@ -57,7 +59,7 @@ func (c *topCommand) Run(env *environment) error {
 	})
 }
 
-// keyText is a hash, or a dash for zeros alone, which are no key.
+// keyText returns a hash, or a dash if it is all zeros, which is no key.
 func keyText(hash string) string {
 	if strings.Trim(hash, "0") == "" {
 		return "-"

@@ -17,8 +17,9 @@ type usageCommand struct {
 	Header string `default:"x-api-key" help:"The header that your requests have it in." placeholder:"NAME"`
 }
 
-// Run prints what is left.
+// Run prints the caller's remaining quota.
 func (c *usageCommand) Run(env *environment) error {
+	// Ask with the caller's key.
 	cl, err := c.anonymous()
 	if err != nil {
 		return err
@@ -35,6 +36,7 @@ func (c *usageCommand) Run(env *environment) error {
 	if printed, err := got.read(env, c.Output, &left); printed || err != nil {
 		return err
 	}
+	// Print the caller's standing and limits. During a rollout each line names its version.
 	printStanding(env.Out, left.Standing)
 	if left.Tier != "" {
 		fmt.Fprintf(env.Out, "Your tier is %s.\n", left.Tier)
@@ -59,14 +61,15 @@ func (c *usageCommand) Run(env *environment) error {
 	return err
 }
 
-// printSettles says how a limit charges requests whose cost is known later, and what is owed.
+// printSettles prints how a limit charges requests whose cost is known later, and the tokens that
+// are owed.
 func printSettles(out io.Writer, limit string, s *policies.Settles, owed int64, after float32) {
 	if s != nil {
 		fmt.Fprintf(out, "\n%s: %s.\n  owed %s\n", limit, settlesText(s), owedText(owed, after, "the smallest request"))
 	}
 }
 
-// inSeconds is a number of seconds for people.
+// inSeconds returns a number of seconds in a form for people.
 func inSeconds(n float32) time.Duration {
 	return time.Duration(float64(n) * float64(time.Second)).Round(100 * time.Millisecond)
 }

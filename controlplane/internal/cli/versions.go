@@ -19,7 +19,7 @@ type getVersions struct {
 	Version uint64 `arg:"" optional:"" help:"A version to print the document of."`
 }
 
-// Run prints all versions that are kept, or the document of one.
+// Run prints all versions that are kept, or the document of a version.
 func (c *getVersions) Run(env *environment) error {
 	if c.Version > 0 {
 		return c.one(env)
@@ -87,13 +87,13 @@ type diffCommand struct {
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
-// Help is shown below the flags.
+// Help returns the text below the flags.
 func (diffCommand) Help() string {
 	return "A file whose name is a number is given as ./3. To see what a file would change needs the role editor, as " +
 		"to apply it does."
 }
 
-// Run prints the difference. The exit code does not depend on whether there is one.
+// Run prints the difference. The exit code does not depend on it.
 func (c *diffCommand) Run(env *environment) error {
 	from, err := strconv.ParseUint(c.From, 10, 53)
 	if err == nil {
@@ -168,7 +168,7 @@ func (c *diffCommand) versions(env *environment, from uint64) error {
 	return printDiff(env, fmt.Sprintf("version %d to version %d", from, to), d)
 }
 
-// currentVersion is the number of the version that the control plane has now, 0 if it has none.
+// currentVersion returns the number of the control plane's current version, 0 if it has none.
 func (c *client) currentVersion() (uint64, error) {
 	got, err := c.do(http.MethodGet, "/v1/policyset", nil, nil)
 	if err != nil {
@@ -198,8 +198,9 @@ type rollbackCommand struct {
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
-// Run puts the document of the version in place of the one that is current now.
+// Run puts the document of the version in place of the current version.
 func (c *rollbackCommand) Run(env *environment) error {
+	// Get the current version.
 	cl, err := c.client()
 	if err != nil {
 		return err
@@ -213,6 +214,7 @@ func (c *rollbackCommand) Run(env *environment) error {
 	if err := c.holds(current, change, c.DryRun); err != nil {
 		return err
 	}
+	// Try the rollback, and refuse it if it removes too many policies. Then roll back.
 	put, body, err := c.roll(cl, current, c.DryRun || !c.Yes)
 	if err != nil {
 		return err
@@ -228,6 +230,7 @@ func (c *rollbackCommand) Run(env *environment) error {
 			return err
 		}
 	}
+	// Print the result.
 	change.shown(current, c.DryRun)
 	if c.Output == "json" {
 		_, err := env.Out.Write(body)
@@ -236,7 +239,7 @@ func (c *rollbackCommand) Run(env *environment) error {
 	return printPut(env, put)
 }
 
-// roll asks the control plane to make the version the next one after the current one.
+// roll asks the control plane to make a new version of the old version's document.
 func (c *rollbackCommand) roll(cl *client, current answer, dryRun bool) (put api.PutAnswer, body []byte, err error) {
 	path := fmt.Sprintf("/v1/versions/%d/rollback%s", c.Version, dryRunQuery(dryRun))
 	header := map[string]string{"If-Match": current.header.Get("ETag")}

@@ -28,6 +28,7 @@ type whyCommand struct {
 
 // query asks for refusals of the consumer or the partition key.
 func (c *whyCommand) query(env *environment) (url.Values, error) {
+	// The caller is a consumer, or a partition key given by its parts.
 	query := url.Values{}
 	if part, value, is := policies.MisspeltPart(c.Caller[0]); is {
 		return nil, fmt.Errorf("%q: a part of a partition key is %s:%s, with --policy; a consumer of such a name is "+
@@ -48,6 +49,7 @@ func (c *whyCommand) query(env *environment) (url.Values, error) {
 		}
 		query.Set("consumer", id)
 	}
+	// The other parameters.
 	for name, value := range map[string]string{"source": c.Source, "policy": c.Policy} {
 		if value != "" {
 			query.Set(name, value)
@@ -66,6 +68,7 @@ func (c *whyCommand) query(env *environment) (url.Values, error) {
 
 // Run prints the newest refusals of the caller, the last one in words.
 func (c *whyCommand) Run(env *environment) error {
+	// Ask for the refusals.
 	cl, err := c.client()
 	if err != nil {
 		return err
@@ -85,6 +88,7 @@ func (c *whyCommand) Run(env *environment) error {
 	if printed, err := got.read(env, c.Output, &page); printed || err != nil {
 		return err
 	}
+	// Print how to lift bans and the like, then the refusals.
 	if !page.Complete {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: the list has only the reports of "+
 			"nodes to this control plane")
