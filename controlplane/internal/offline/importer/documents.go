@@ -19,8 +19,8 @@ func Documents(files []File) (all []*Tree, source string, err error) {
 // maxLists bounds how deep lists of manifests nest.
 const maxLists = 4
 
-// Manifests is Documents for manifests of Kubernetes: those in lists, as kubectl get writes them,
-// come one by one.
+// Manifests reads documents of Kubernetes. It splits lists, as kubectl get writes them, into their
+// items.
 func Manifests(files []File) (all []*Tree, source string, err error) {
 	documents, source, err := Documents(files)
 	for _, doc := range documents {

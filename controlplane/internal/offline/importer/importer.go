@@ -1,7 +1,7 @@
 // Package importer turns the configurations of other rate limiters into policy sets. The packages
 // below it read one source each. Each item of a source, a setting or a directive that concerns
-// limits, gets a verdict with its line, and none is left out without one. Input is untrusted: size,
-// depth and the number of values are bounded.
+// limits, gets a verdict with its line; no item is left out without a verdict. Input is untrusted:
+// size, depth and the number of values are bounded.
 package importer
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// File is a file of the source. Its name is the one that verdicts name.
+// File is a file of the source. Verdicts use its name.
 type File struct {
 	Name string
 	Text []byte
@@ -23,8 +23,9 @@ type File struct {
 // Verdict says how well an item was carried over.
 type Verdict string
 
-// Exact: Weir decides as the source does. Approximate: it does but for what the reason says.
-// NotPossible: the item is left out, and the reason says why and what to do.
+// Exact: Weir decides like the source. Approximate: it decides like the source, except for the
+// difference in the reason. NotPossible: the item is left out; the reason says why, and how to
+// continue.
 const (
 	Exact       Verdict = "exact"
 	Approximate Verdict = "approximate"
@@ -36,16 +37,16 @@ type Item struct {
 	File string `json:"file"`
 	// Line is counted from 1; 0 if the item has none.
 	Line int `json:"line"`
-	// What names the item, as the source writes it.
+	// What names the item in the words of the source.
 	What    string  `json:"item"`
 	Verdict Verdict `json:"verdict"`
-	// Reason says what differs or what to do; empty where there is nothing to say.
+	// Reason is the difference, or advice; empty without either.
 	Reason string `json:"reason,omitempty"`
 	// Policies are the names of the policies that the item has become part of.
 	Policies []string `json:"policies,omitempty"`
 }
 
-// String is the item in one line, in the form in which compilers report problems.
+// String returns the item in one line, in the form in which compilers report problems.
 func (i Item) String() string {
 	text := fmt.Sprintf("%s:%d: %s: %s", i.File, i.Line, i.Verdict, i.What)
 	if i.Line == 0 {
@@ -57,7 +58,7 @@ func (i Item) String() string {
 	return text
 }
 
-// Result is what an import gives.
+// Result is the result of an import.
 type Result struct {
 	// Document is the policy set in YAML, with comments that name the lines it comes from. It is
 	// valid, also if nothing of the source could be carried over.
@@ -84,7 +85,7 @@ func (r *Result) Shadow() (err error) {
 	return err
 }
 
-// Count is how many items have the verdict.
+// Count returns the number of items with the verdict.
 func (r *Result) Count(v Verdict) (n int) {
 	for _, item := range r.Items {
 		if item.Verdict == v {
@@ -126,7 +127,7 @@ func (b *Builder) Exactly(t *Tree, what, reason string, policies ...string) {
 	b.Say(Item{t.File(), t.Line(), what, Exact, reason, policies})
 }
 
-// Nearly notes a setting that is carried over approximately, and what differs.
+// Nearly notes a setting that is carried over approximately, with the difference.
 func (b *Builder) Nearly(t *Tree, what, reason string, policies ...string) {
 	b.Say(Item{t.File(), t.Line(), what, Approximate, reason, policies})
 }
@@ -136,7 +137,7 @@ func (b *Builder) Not(t *Tree, what, reason string) {
 	b.Say(Item{t.File(), t.Line(), what, NotPossible, reason, nil})
 }
 
-// Refused says why the language refuses a policy; it is empty for one that is valid.
+// Refused returns the reason why the language refuses a policy; empty if the policy is valid.
 func (b *Builder) Refused(p Policy) string {
 	p.Name = Slug(p.Name)
 	alone := Set{Tiers: b.Set.Tiers, Policies: []Policy{p}}
@@ -147,7 +148,7 @@ func (b *Builder) Refused(p Policy) string {
 	return ""
 }
 
-// valid is the document of the set, if the policy language takes it.
+// valid returns the document of the set, and an error if the policy language refuses it.
 func (s Set) valid() ([]byte, error) {
 	doc, err := s.document()
 	if err == nil {
@@ -175,7 +176,7 @@ func (b *Builder) Add(p Policy) (name, refused string) {
 	return p.Name, ""
 }
 
-// unique is a name that no policy has: the given one, or that with a number.
+// unique returns a name that no policy has: the given name, if necessary with a number.
 func (b *Builder) unique(name string) string {
 	if b.taken == nil {
 		b.taken = map[string]bool{}

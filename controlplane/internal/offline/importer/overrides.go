@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Override is the limits that a consumer has in place of those of policies.
+// Override has the limits of a consumer that replace the limits of policies.
 type Override struct {
 	// Consumer is its value, and Source where requests have it, like header:apikey.
 	Consumer, Source string
@@ -30,7 +30,7 @@ type overrideDocument struct {
 	Limit  []limitDocument `json:"limit"`
 }
 
-// consumers are the overrides as CSV, a line for each consumer.
+// consumers returns the overrides as CSV, a line for each consumer.
 func (b *Builder) consumers() []byte {
 	if len(b.overrides) == 0 {
 		return nil

@@ -35,7 +35,7 @@ type Identity struct {
 // Source is where a request has its consumer: a header, query or jwt of a name, or client_ip.
 type Source struct{ Kind, Name string }
 
-// ClientIP has the address of the client stand for the consumer.
+// ClientIP identifies the consumer by the client's address.
 var ClientIP = Source{Kind: "client_ip"}
 
 // Dialects are the headers that clients get.
@@ -53,7 +53,7 @@ type Exempt struct {
 // Policy is a policy that is to be written.
 type Policy struct {
 	Name string `yaml:"name"`
-	// From are the items that it comes from, for its comment: file, line and what stands there.
+	// From are the items that it comes from, for its comment: file, line and text.
 	From  []string `yaml:"-"`
 	Match Match    `yaml:"match,omitempty"`
 	// Partition is written as it is; empty is one bucket for all.
@@ -128,7 +128,7 @@ type Limit struct {
 	InFlight int64
 }
 
-// Response is what a refused client gets; zero values leave the default.
+// Response is the answer to a refused client; zero values leave the default.
 type Response struct {
 	Status      int64  `yaml:"status,omitempty"`
 	Body        string `yaml:"body,omitempty"`
@@ -154,8 +154,8 @@ func Slug(text string) string {
 	return name
 }
 
-// Rate is n for each span as a quota in a window that the language can have: windows below a
-// second are made as long as whole seconds need.
+// Rate returns a limit of n for each span, with a window that the language can have. It extends a
+// window below a second until it has whole milliseconds and at least a second.
 func Rate(n int64, span quota.Span) Limit {
 	l := Limit{Quota: n, Window: span}
 	if span <= 0 || span >= quota.Second && span%quota.Millisecond == 0 {

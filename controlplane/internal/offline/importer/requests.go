@@ -7,7 +7,7 @@ import (
 
 // Paths below are patterns of the policy language.
 
-// Prefix is the pattern for everything below a prefix; none for all paths.
+// Prefix returns the pattern for everything below a prefix; none for all paths.
 func Prefix(prefix string) []string {
 	prefix = strings.TrimRight(prefix, "/")
 	if prefix == "" {
@@ -16,8 +16,8 @@ func Prefix(prefix string) []string {
 	return []string{prefix + "/**"}
 }
 
-// segments are regular expressions for one segment of a path; exactly those of the first list match
-// any segment.
+// segments are regular expressions for one segment of a path. The expressions of the first list
+// match any segment.
 var (
 	anySegment  = []string{`[^/]+`, `[^\/]+`, `[^/]*`, `[^\/]*`, `[^/]+?`}
 	someSegment = []string{`\d+`, `[0-9]+`, `\w+`, `[\w-]+`, `[a-z]+`, `[a-zA-Z]+`, `[a-z0-9]+`, `[a-zA-Z0-9]+`,
@@ -27,9 +27,10 @@ var (
 // mostAlternatives bounds the patterns that one expression becomes.
 const mostAlternatives = 32
 
-// RegexPaths is a regular expression for paths as patterns, where some can say the same: literal
-// segments, groups for one segment, groups of alternatives, and an end that is fixed ($) or open.
-// The expression is anchored at the beginning. The remark names what the patterns cover beside it.
+// RegexPaths turns a regular expression for paths into patterns, if some patterns express the same.
+// It knows literal segments, groups for one segment, groups of alternatives, and an end that is
+// fixed ($) or open. The expression is anchored at the beginning. The remark names paths that only
+// the patterns cover.
 func RegexPaths(expression string) (patterns []string, remark string, ok bool) {
 	all := alternatives(expression)
 	for _, one := range all {
@@ -45,9 +46,10 @@ func RegexPaths(expression string) (patterns []string, remark string, ok bool) {
 	return patterns, remark, true
 }
 
-// alternatives are the expressions that a group like (a|b) stands for, each with one of them.
+// alternatives expands groups like (a|b): it returns an expression for each alternative.
 func alternatives(expression string) []string {
 	for open := 0; open < len(expression) && len(expression) < 4096; open++ {
+		// Find the first group.
 		switch expression[open] {
 		case '\\':
 			open++
@@ -56,6 +58,7 @@ func alternatives(expression string) []string {
 		default:
 			continue
 		}
+		// Skip groups without alternatives, with a repetition, or with a name or a flag.
 		end, bars := group(expression, open)
 		after := end + 1
 		if len(bars) == 0 || after < len(expression) && strings.IndexByte("?*+{", expression[after]) >= 0 {
@@ -67,6 +70,7 @@ func alternatives(expression string) []string {
 		} else if expression[inner] == '?' {
 			continue
 		}
+		// Expand the group, then the groups behind it.
 		var all []string
 		for _, bar := range append(bars, end) {
 			one := expression[:open] + expression[inner:bar] + expression[after:]
@@ -80,14 +84,14 @@ func alternatives(expression string) []string {
 	return []string{expression}
 }
 
-// group is where a group ends, and where its own bars are; without bars if it has no end.
+// group returns the end of a group and the places of its own bars; without bars if it has no end.
 func group(expression string, open int) (end int, bars []int) {
 	depth := 0
 	for i := open; i < len(expression); i++ {
 		switch expression[i] {
 		case '\\':
 			i++
-		case '[': // A class may hold what else is a sign.
+		case '[': // A class may have any sign.
 			if close := strings.IndexByte(expression[i:], ']'); close > 0 {
 				i += close
 			}
@@ -106,8 +110,9 @@ func group(expression string, open int) (end int, bars []int) {
 	return len(expression), nil
 }
 
-// regexPath is one pattern for an expression without alternatives.
+// regexPath returns the pattern for an expression without alternatives.
 func regexPath(expression string) (pattern, remark string, ok bool) {
+	// An end like /.* is open.
 	text, fixed := strings.CutSuffix(strings.TrimPrefix(expression, "^"), "$")
 	for _, rest := range []string{"/.*", "(/.*)?", "/(.*)", "(?:/.*)?"} {
 		if before, found := strings.CutSuffix(text, rest); found {
@@ -118,6 +123,7 @@ func regexPath(expression string) (pattern, remark string, ok bool) {
 	if !strings.HasPrefix(text, "/") {
 		return "", "", false
 	}
+	// Translate each segment.
 	var segments []string
 	for _, part := range splitSegments(text[1:]) {
 		segment, some, ok := segmentOf(part)
@@ -129,6 +135,7 @@ func regexPath(expression string) (pattern, remark string, ok bool) {
 		}
 		segments = append(segments, segment)
 	}
+	// Join the segments. An open end becomes **.
 	pattern = "/" + strings.Join(segments, "/")
 	if fixed {
 		return pattern, remark, true
@@ -159,8 +166,8 @@ func splitSegments(text string) (parts []string) {
 	return append(parts, text[from:])
 }
 
-// segmentOf is one segment of an expression in the policy language; some is true if the expression
-// takes only some segments where the language takes all.
+// segmentOf translates one segment of an expression into the policy language. some is true if the
+// expression takes only some segments and the language takes all segments.
 func segmentOf(text string) (segment string, some, ok bool) {
 	name := "segment"
 	if inner, found := strings.CutSuffix(text, ")"); found {
@@ -205,8 +212,8 @@ func Join(separator string, texts ...string) string {
 	return strings.Join(all, separator)
 }
 
-// Merge joins matches into few that together hold for the same requests: two that differ in one
-// list of hosts, methods or paths become one.
+// Merge joins matches into few matches that together hold for the same requests. It joins two
+// matches if they differ in only one list of hosts, methods or paths.
 func Merge(matches []Match) []Match {
 	all := slices.Clone(matches)
 	for i := 0; i < len(all); i++ {
@@ -246,7 +253,8 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// union is all of both lists; empty, which is everything, if one is.
+// union returns all elements of both lists. An empty list means everything, so the union with it is
+// empty.
 func union(a, b []string) []string {
 	if len(a) == 0 || len(b) == 0 {
 		return nil

@@ -77,7 +77,7 @@ func (t *Tree) find(name string) int {
 	return slices.Index(t.keys, name)
 }
 
-// File is the file's name.
+// File returns the name of the file.
 func (t *Tree) File() string {
 	if t == nil {
 		return ""
@@ -85,7 +85,8 @@ func (t *Tree) File() string {
 	return t.file
 }
 
-// Line is that of the name for a field, else that of the value; 0 of an absent one.
+// Line returns the line of the value. For a field it is the line of its name; for an absent value
+// it is 0.
 func (t *Tree) Line() int {
 	if t == nil {
 		return 0
@@ -98,7 +99,7 @@ func (t *Tree) Exists() bool {
 	return t != nil && (t.node.Kind != yaml.ScalarNode || t.node.ShortTag() != "!!null")
 }
 
-// Get is the field of a mapping, the first of the names that is there. It counts as read.
+// Get returns a field of a mapping: the first of the names that exists. The field counts as read.
 func (t *Tree) Get(names ...string) *Tree {
 	for _, name := range names {
 		if i := t.find(name); i >= 0 {
@@ -109,7 +110,7 @@ func (t *Tree) Get(names ...string) *Tree {
 	return nil
 }
 
-// Path is a field of a field, and so on.
+// Path returns a field of a field, and so on.
 func (t *Tree) Path(names ...string) *Tree {
 	for _, name := range names {
 		t = t.Get(name)
@@ -117,7 +118,7 @@ func (t *Tree) Path(names ...string) *Tree {
 	return t
 }
 
-// Items are the elements of a list; none if it is none.
+// Items returns the elements of a list; none if it is not a list.
 func (t *Tree) Items() []*Tree {
 	if !t.is(yaml.SequenceNode) {
 		return nil
@@ -125,7 +126,7 @@ func (t *Tree) Items() []*Tree {
 	return t.items
 }
 
-// Several are the elements of a list, or the value itself if it is a text.
+// Several returns the elements of a list, or the value itself if it is a text.
 func (t *Tree) Several() []*Tree {
 	if t.is(yaml.ScalarNode) && t.Exists() {
 		return []*Tree{t}
@@ -136,7 +137,7 @@ func (t *Tree) Several() []*Tree {
 // IsMap reports whether the value is a mapping.
 func (t *Tree) IsMap() bool { return t.is(yaml.MappingNode) }
 
-// Fields are those of a mapping that are not null, in their order. They count as read.
+// Fields returns the fields of a mapping that are not null, in their order. They count as read.
 func (t *Tree) Fields() (fields []Field) {
 	if !t.IsMap() {
 		return nil
@@ -150,7 +151,7 @@ func (t *Tree) Fields() (fields []Field) {
 	return fields
 }
 
-// Unread are the fields of a mapping that have not been asked for and are not null.
+// Unread returns the fields of a mapping that have not been asked for and are not null.
 func (t *Tree) Unread() (fields []Field) {
 	if !t.IsMap() {
 		return nil
@@ -163,7 +164,7 @@ func (t *Tree) Unread() (fields []Field) {
 	return fields
 }
 
-// Text is a scalar as it is written; empty for others.
+// Text returns a scalar as it is written; empty if it is not a scalar.
 func (t *Tree) Text() string {
 	if !t.is(yaml.ScalarNode) || !t.Exists() {
 		return ""
@@ -171,7 +172,7 @@ func (t *Tree) Text() string {
 	return t.node.Value
 }
 
-// Or is the text, or another if there is none.
+// Or returns the text, or the given text if there is none.
 func (t *Tree) Or(other string) string {
 	if text := t.Text(); text != "" {
 		return text
@@ -179,7 +180,7 @@ func (t *Tree) Or(other string) string {
 	return other
 }
 
-// Texts are the scalars of a list, or the one scalar.
+// Texts returns the scalars of a list, or the value itself if it is a scalar.
 func (t *Tree) Texts() (texts []string) {
 	for _, item := range t.Several() {
 		if text := item.Text(); text != "" {
@@ -189,7 +190,7 @@ func (t *Tree) Texts() (texts []string) {
 	return texts
 }
 
-// Int is a whole number, also one in quotes or written like 5.0.
+// Int returns a whole number, also a number in quotes or written like 5.0.
 func (t *Tree) Int() (int64, bool) {
 	text := strings.TrimSpace(t.Text())
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -205,7 +206,7 @@ func (t *Tree) Int() (int64, bool) {
 // Is reports whether the value is true.
 func (t *Tree) Is() bool { return strings.EqualFold(t.Text(), "true") }
 
-// Short is a value in a few words, for the name of an item.
+// Short returns the value in a few words, for the name of an item.
 func (t *Tree) Short() string {
 	switch {
 	case !t.Exists():
@@ -229,7 +230,7 @@ func (t *Tree) Short() string {
 // secret finds the names of fields whose values no message shows.
 var secret = regexp.MustCompile(`(?i)pass|secret|credential|private|auth|(^|_)token$`)
 
-// String is a field in a few words, without the value of one that may be secret.
+// String returns the field in a few words. It hides a value that may be secret.
 func (f Field) String() string {
 	if secret.MatchString(f.Name) && f.Value.Exists() {
 		return f.Name + ": …"

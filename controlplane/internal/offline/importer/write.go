@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// document is the policy set in YAML, with comments that say where policies come from.
+// document returns the policy set in YAML, with comments that name the source of each policy.
 func (s Set) document() ([]byte, error) {
 	s.Version = policy.Version
 	byConsumer := func(p Policy) bool { return slices.Contains(p.Partition, "consumer") }
@@ -85,7 +85,7 @@ func (s Source) MarshalYAML() (any, error) {
 	return inLine(s.Kind, s.Name)
 }
 
-// String is the source as the list of consumers has it, like header:apikey.
+// String returns the source in the form of the list of consumers, like header:apikey.
 func (s Source) String() string { return strings.TrimSuffix(s.Kind+":"+s.Name, ":") }
 
 // MarshalYAML writes the span in the language's units.
@@ -119,7 +119,7 @@ func (h Header) MarshalYAML() (any, error) {
 	return inLine("name", h.Name, h.Op, Value{h.Op, h.Value}.operand())
 }
 
-// operand is the text of a condition, or true where its word says all.
+// operand returns the text of a condition, or true if its word needs no text.
 func (v Value) operand() any {
 	if v.Op == "present" || v.Op == "absent" {
 		return true

@@ -76,6 +76,7 @@ func newDecider(set *policy.Set, nodes int64, secret [16]byte) (*decider, error)
 	if err := d.index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
 		return nil, err
 	}
+	// Collect the limits of all policies in the order of the index.
 	for i := range set.Policies {
 		p := &set.Policies[i]
 		runs := [][]policy.Limit{p.Limits}
@@ -87,6 +88,7 @@ func newDecider(set *policy.Set, nodes int64, secret [16]byte) (*decider, error)
 		}
 		for _, run := range append(runs, p.Candidate) {
 			for _, l := range run {
+				// Nodes with buckets of their own together admit a multiple of the limit.
 				if p.Mode == policy.ModeLocal {
 					var ok bool
 					l, ok = multiplyLimit(l, nodes)
@@ -215,7 +217,7 @@ func (d *decider) findRefusal(hits []match.Hit, now quota.Instant) (at int, reas
 	return at, reason
 }
 
-// charge takes the tokens of all hits from their buckets, and schedules what is settled later.
+// charge takes the tokens of all hits from their buckets, and schedules the settlements.
 func (d *decider) charge(hits []match.Hit, r *record) {
 	for _, h := range hits {
 		d.take(h, r.at, true)

@@ -58,7 +58,7 @@ func (d *decider) offend(subjects []match.Subject, number uint32, reason policy.
 	}
 }
 
-// rememberOffender stores an offender. If there are too many, it drops another one.
+// rememberOffender stores an offender. If there are too many, it first drops offenders.
 func (d *decider) rememberOffender(key keyhash.Key, o *offender) {
 	d.forgotten += makeRoom(d.offenders, d.most)
 	d.offenders[key] = o

@@ -100,6 +100,7 @@ func newFields(chosen map[string]string, sets ...*policy.Set) *fields {
 
 // need adds the fields that a set needs.
 func (f *fields) need(set *policy.Set) {
+	// Note the headers and the verified values that a source needs.
 	header := func(name string) {
 		f.headers[name] = []string{name, strings.ReplaceAll(name, "-", "_")}
 	}
@@ -115,6 +116,7 @@ func (f *fields) need(set *policy.Set) {
 			}
 		}
 	}
+	// The sources that identify a caller.
 	if set.Identity.TrustedHops > 0 {
 		header("x-forwarded-for")
 	}
@@ -126,6 +128,7 @@ func (f *fields) need(set *policy.Set) {
 	for _, s := range set.Identity.Tier {
 		source(s)
 	}
+	// The conditions, keys and costs of the policies.
 	for _, p := range set.Policies {
 		for _, h := range p.Match.Headers {
 			header(h.Name)
@@ -154,6 +157,7 @@ func (f *fields) need(set *policy.Set) {
 // record builds a request from a line. get returns the text of a field, empty if the line does not
 // have it.
 func (f *fields) record(get func(name string) string) (*record, error) {
+	// The request itself.
 	at, err := parseTime(f.findFirst(get, "time"))
 	if err != nil {
 		return nil, err
@@ -170,10 +174,12 @@ func (f *fields) record(get func(name string) string) (*record, error) {
 	}
 	r.source = []byte(f.findFirst(get, "client_ip"))
 	r.tier = []byte(f.findFirst(get, "tier"))
+	// How it was answered, and how long it took.
 	r.limited = f.findFirst(get, "status") == "429"
 	if ms, err := strconv.ParseFloat(f.findFirst(get, "duration"), 64); err == nil && ms > 0 {
 		r.lasted = quota.Span(min(ms, float64(quota.MaxWindow/quota.Millisecond)) * float64(quota.Millisecond))
 	}
+	// The headers, the response's values and the verified values.
 	for name, known := range f.headers {
 		if value := findFirstOf(get, known); value != "" {
 			r.add(name, value)

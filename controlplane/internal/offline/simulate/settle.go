@@ -17,7 +17,7 @@ type settling struct {
 	actual  int64
 }
 
-// reserves returns the hit with the tokens that it reserves, at most what the bucket holds. If the
+// reserves returns the hit with the tokens that it reserves, at most the bucket's level. If the
 // cost is known before the response, the hit does not change.
 func (d *decider) reserves(h match.Hit) match.Hit {
 	if d.set.Policies[h.Policy].Commit.By != policy.CommitNever {

@@ -36,8 +36,8 @@ type Options struct {
 	// at different times for different keys begin as they do there. weir simulate does not know
 	// that secret, because with it anyone could check a guess of a key against its hash.
 	Secret [16]byte
-	// Fields are the names of fields in the log, by the keys of Names or by header, if they are not
-	// the usual ones.
+	// Fields are the names of fields in the log, by the keys of Names or by header, if they differ
+	// from the usual names.
 	Fields map[string]string
 	// Top is the maximum number of callers in the report.
 	Top int
@@ -61,9 +61,9 @@ type Report struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 	// Recorded counts requests that were refused with 429 by the log. They count as demand like all
-	// others.
+	// other requests.
 	Recorded int64 `json:"recorded_429"`
-	// Result is the result of the policy set, Against that of the other set.
+	// Result is the result of the policy set, Against the result of the other set.
 	Result  Result  `json:"result"`
 	Against *Result `json:"against,omitempty"`
 	// Newly and Freed are the requests that only this set or only the other set refuses; nil
@@ -175,6 +175,7 @@ func newRun(set *policy.Set, o *Options) (*run, error) {
 // compressed with gzip. name is used in messages. It fails if the log cannot be read or its header
 // is invalid. The report lists malformed lines.
 func (s *Simulation) Read(name string, in io.Reader) error {
+	// Unpack the log, and find its form by its first character.
 	plain, err := unpack(in)
 	if err != nil {
 		return err
@@ -194,6 +195,7 @@ func (s *Simulation) Read(name string, in io.Reader) error {
 			return fmt.Errorf("line %d: %w", number, err)
 		}
 	}
+	// Read the requests, a line each.
 	for {
 		line, err := readLine(plain)
 		number++

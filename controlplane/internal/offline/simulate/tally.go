@@ -9,9 +9,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// MaxCallers is the maximum number of callers that are counted exactly. If there are more, the ones
-// with the most refusals stay in the list (space-saving sketch), and each count is too high by at
-// most its Error.
+// MaxCallers is the maximum number of callers that are counted exactly. If there are more, the
+// callers with the most refusals stay in the list (space-saving sketch), and each count is too high
+// by at most its Error.
 const MaxCallers = 100_000
 
 // Caller is a caller that a policy refused.
@@ -28,7 +28,7 @@ type Caller struct {
 // callers counts refusals by policy and caller, in bounded memory.
 type callers struct{ *decisions.Summary }
 
-// newCallers makes a counter of at most so many callers.
+// newCallers makes a counter of at most the given number of callers.
 func newCallers(most int) callers { return callers{decisions.NewSummary(most)} }
 
 // add counts a refusal.
@@ -40,8 +40,7 @@ func (c callers) add(policy, who string, at quota.Instant) {
 	one.About.(*Caller).Last = instant(at)
 }
 
-// list returns the callers, the ones with the most refusals first. exact is true if every count is
-// exact.
+// list returns the callers, sorted by their refusals. exact is true if every count is exact.
 func (c callers) list() (out []Caller, exact bool) {
 	exact = true
 	for _, counter := range c.Top(c.Len()) {

@@ -149,8 +149,8 @@ func (s *server) begun(ctx context.Context, out policies.Outcome) *gen.RolloutBe
 }
 
 // census counts the nodes that share the buckets: seen nodes in all, and chosen nodes in the
-// rollout. Of the chosen nodes, applied nodes have its version, and refused nodes could not apply
-// it.
+// rollout. Among the chosen nodes, applied nodes have its version, and refused nodes could not
+// apply it.
 type census struct{ seen, chosen, applied, refused int }
 
 func (s *server) census(ctx context.Context, r policies.Rollout) (c census) {

@@ -64,7 +64,7 @@ func (e *Engine) open(now quota.Instant, due []*bucket, standings []Standing) (r
 			e.settle(b)
 			continue
 		}
-		// Open the round. The filters that it forgets are told to abandon the bucket.
+		// Open the round. The filters that it forgets must abandon the bucket.
 		if b.level >= 0 {
 			s.Figures.Level = min(s.Figures.Level, b.level)
 		}

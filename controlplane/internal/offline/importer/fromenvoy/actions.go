@@ -7,8 +7,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
 )
 
-// descriptor is what a list of actions makes of a request: entries in their order, and the requests
-// for which it does.
+// descriptor is the result of a list of actions: the entries in their order, and the requests for
+// which the actions make it.
 type descriptor struct {
 	entries []value
 	match   importer.Match
@@ -25,8 +25,8 @@ type value struct {
 	remark     string
 }
 
-// descriptors are those that an element of rate_limits makes in a scope. An action that skips a
-// header which is absent makes two.
+// descriptors returns the descriptors that an element of rate_limits makes in a scope. An action
+// that skips an absent header makes two descriptors.
 func descriptors(t *importer.Tree, in *scope) []descriptor {
 	all := []descriptor{{match: in.match, remarks: in.remarks, impossible: in.impossible}}
 	for _, action := range t.Get("actions").Items() {
@@ -42,10 +42,10 @@ func descriptors(t *importer.Tree, in *scope) []descriptor {
 	return all
 }
 
-// maxDescriptors bounds what the actions of one element become.
+// maxDescriptors bounds the descriptors of one element.
 const maxDescriptors = 64
 
-// with is a descriptor with what an action adds.
+// with returns the descriptors after one more action.
 func (d descriptor) with(action *importer.Tree, in *scope) []descriptor {
 	d.entries, d.remarks = slices.Clone(d.entries), slices.Clone(d.remarks)
 	fields := action.Fields()
@@ -89,6 +89,7 @@ func (d descriptor) header(t *importer.Tree) []descriptor {
 
 // headerValue adds a fixed text for requests whose headers meet conditions.
 func (d descriptor) headerValue(t *importer.Tree) descriptor {
+	// Read the conditions. expect_match: false inverts them.
 	d.entries = append(d.entries,
 		value{key: t.Get("descriptor_key").Or("header_match"), text: t.Get("descriptor_value").Text()})
 	conditions := t.Get("headers").Items()
@@ -106,6 +107,7 @@ func (d descriptor) headerValue(t *importer.Tree) descriptor {
 				reason = "Weir has no condition that headers do not match (expect_match: false)"
 			}
 		}
+		// Add the condition to the match.
 		switch {
 		case reason != "":
 			d.impossible = importer.Join("; ", d.impossible, reason)
@@ -120,7 +122,7 @@ func (d descriptor) headerValue(t *importer.Tree) descriptor {
 	return d
 }
 
-// entryOf is the entry of an action with neither conditions nor cases.
+// entryOf returns the entry of an action that has neither conditions nor cases.
 func entryOf(kind string, t *importer.Tree, in *scope) (v value, reason string) {
 	v.key = t.Get("descriptor_key").Or(kind)
 	switch kind {
@@ -151,7 +153,8 @@ func entryOf(kind string, t *importer.Tree, in *scope) (v value, reason string) 
 	return v, ""
 }
 
-// metadataEntry is a claim that jwt_authn has verified, in the place where Weir reads it.
+// metadataEntry returns the entry for a claim that jwt_authn has verified, in the place where Weir
+// reads it.
 func metadataEntry(v value, t *importer.Tree) (value, string) {
 	key := t.Get("metadata_key")
 	var path []string
@@ -168,9 +171,9 @@ func metadataEntry(v value, t *importer.Tree) (value, string) {
 	return v, ""
 }
 
-// fix is a descriptor whose entry is a certain text: a condition on the request, if the entry is a
-// part of it. It reports false if the entry has another text, and a reason if Weir has no such
-// condition.
+// fix restricts a descriptor to a text of one entry. If the entry is a part of the request, it adds
+// a condition on the request. is is false if the entry has another text. reason is set if Weir has
+// no such condition.
 func (d *descriptor) fix(v value, text string) (is bool, reason string) {
 	name, isHeader := strings.CutPrefix(v.part, "header:")
 	switch {

@@ -35,8 +35,8 @@ type source struct {
 	in *scope
 }
 
-// sources are the elements of rate_limits in force for the requests of a filter: those of the
-// filter, else those of routes, else those of virtual hosts.
+// sources returns the elements of rate_limits in force for the requests of a filter: the filter's
+// own elements, else the elements of routes, else the elements of virtual hosts.
 func (r *reader) sources(f filter) (all []source) {
 	if own := f.at.Get("rate_limits").Items(); len(own) > 0 {
 		for _, t := range own {
@@ -72,6 +72,7 @@ func (r *reader) sources(f filter) (all []source) {
 
 // descriptor makes the policies of a descriptor with a bucket of its own.
 func (c *conversion) descriptor(t *importer.Tree) {
+	// Name the descriptor, and read its limit.
 	entries := t.Get("entries").Items()
 	var texts []string
 	for _, e := range entries {
@@ -86,6 +87,7 @@ func (c *conversion) descriptor(t *importer.Tree) {
 		c.say(t, what, "", reason)
 		return
 	}
+	// Find the requests, and note the differences.
 	policies, remarks, reason := c.policies(t, entries)
 	if len(policies) == 0 {
 		c.say(t, what, "", importer.Join("; ", "no rate_limits of the files make it for these requests", reason))
@@ -100,6 +102,7 @@ func (c *conversion) descriptor(t *importer.Tree) {
 	if reason != "" {
 		remarks = append(remarks, "other rate_limits make it too and are left out: "+reason)
 	}
+	// Add the policies.
 	var names []string
 	for _, p := range policies {
 		p.Limits = []importer.Limit{limit}
@@ -115,7 +118,8 @@ func (c *conversion) descriptor(t *importer.Tree) {
 	c.say(t, what, importer.Join("; ", append(remarks, c.remarks...)...), "", names...)
 }
 
-// narrower is a descriptor with a value where the given one takes any: Envoy prefers it.
+// narrower returns a descriptor with a value where the given descriptor takes any value: Envoy
+// prefers it.
 func (c *conversion) narrower(t *importer.Tree) string {
 	entries := t.Get("entries").Items()
 	for _, other := range c.of.at.Get("descriptors").Items() {
@@ -137,8 +141,8 @@ func (c *conversion) narrower(t *importer.Tree) string {
 	return ""
 }
 
-// policies are those of a descriptor: for each list of actions that makes it, the requests and the
-// parts of the key.
+// policies returns the policies of a descriptor. Each list of actions that makes it adds the
+// requests and the parts of the key.
 func (c *conversion) policies(t *importer.Tree, entries []*importer.Tree) (
 	policies []importer.Policy, remarks []string, reasons string,
 ) {
@@ -163,8 +167,8 @@ func (c *conversion) policies(t *importer.Tree, entries []*importer.Tree) (
 	return joined(policies), remarks, reasons
 }
 
-// policy is a policy for the requests of which the actions make a descriptor; is reports whether
-// they ever do.
+// policy returns a policy for the requests of which the actions make a descriptor; is reports
+// whether they ever do.
 func (d *descriptor) policy(
 	entries []*importer.Tree, like importer.Policy,
 ) (p importer.Policy, is bool, reason string) {
@@ -198,7 +202,7 @@ func (d *descriptor) policy(
 	return p, true, reason
 }
 
-// joined are policies with as few matches as can say the same.
+// joined returns policies with as few matches as possible.
 func joined(policies []importer.Policy) (all []importer.Policy) {
 	for len(policies) > 0 {
 		first := policies[0]

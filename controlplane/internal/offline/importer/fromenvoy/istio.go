@@ -31,7 +31,7 @@ func Istio(files []importer.File) (*importer.Result, error) {
 	return m.b.Result()
 }
 
-// mesh reads what a mesh has.
+// mesh reads the configuration of a mesh.
 type mesh struct {
 	service
 	// configs are the configurations of the rate limit service.
@@ -56,7 +56,7 @@ func (m *mesh) manifest(doc *importer.Tree) error {
 }
 
 // embedded reads a file of a ConfigMap, if it is a configuration of the rate limit service. Its
-// lines are those of the manifest: a text of several lines begins below its name.
+// items have lines of the manifest: a text of several lines begins below its name.
 func (m *mesh) embedded(f importer.Field) error {
 	text := f.Value.Text()
 	if !strings.Contains(text, "domain:") || !strings.Contains(text, "descriptors:") {
@@ -72,7 +72,7 @@ func (m *mesh) embedded(f importer.Field) error {
 	return err
 }
 
-// patch reads what a patch adds to the configurations of Envoys.
+// patch reads the parts that a patch adds to the configurations of Envoys.
 func (m *mesh) patch(t *importer.Tree) {
 	in := &scope{}
 	vhost := t.Path("match", "routeConfiguration", "vhost")
@@ -92,8 +92,8 @@ func (m *mesh) patch(t *importer.Tree) {
 	m.walk(t.Path("patch", "value"), in, t.Get("applyTo").Text() == "HTTP_FILTER")
 }
 
-// patchedHost is the virtual host of a patch: host:port at a gateway, or one of a sidecar, which
-// takes all that comes to it.
+// patchedHost returns the virtual host of a patch: host:port at a gateway, or a host of a sidecar,
+// which takes all requests that reach it.
 func patchedHost(vhost *importer.Tree) *scope {
 	s := &scope{kind: "virtual host", name: vhost.Get("name").Text()}
 	host, _, _ := strings.Cut(s.name, ":")

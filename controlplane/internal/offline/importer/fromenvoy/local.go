@@ -1,9 +1,8 @@
-// Package fromenvoy reads what Envoy's own limiters are configured with: the filter
-// local_ratelimit, and the rate limit service of envoyproxy/ratelimit with the actions that fill
-// its descriptors.
+// Package fromenvoy reads the configuration of Envoy's own limiters: the filter local_ratelimit,
+// and the rate limit service of envoyproxy/ratelimit with the actions that fill its descriptors.
 //
-// The configuration of a filter at a route replaces that of its virtual host, and that the one of
-// the filter chain. Weir's policies all apply to what they match.
+// A filter may have a configuration in the filter chain, at a virtual host and at a route. Only the
+// most specific configuration counts. In Weir each policy applies to all requests that it matches.
 package fromenvoy
 
 import (
@@ -56,12 +55,12 @@ type reader struct {
 	used map[*importer.Tree]bool
 }
 
-// conversion is a configuration of local_ratelimit and what it becomes.
+// conversion turns a configuration of local_ratelimit into policies.
 type conversion struct {
 	r      *reader
 	of     filter
 	policy importer.Policy
-	// remarks are what differs, impossible is why nothing can be carried over.
+	// remarks are the differences; impossible is the reason why nothing can be carried over.
 	remarks    []string
 	impossible string
 }
@@ -90,8 +89,8 @@ func (r *reader) local(f filter) {
 	c.settings()
 }
 
-// statusOf is the status of a refusal: a number, or a name of Envoy's interface. 0 is none that
-// Weir can have.
+// statusOf returns the status of a refusal. The source has a number, or a name of Envoy's
+// interface. It returns 0 for a status that Weir cannot have.
 func statusOf(t *importer.Tree) int64 {
 	code := t.Get("code")
 	for status := 400; status < 600; status++ {
@@ -106,8 +105,9 @@ func statusOf(t *importer.Tree) int64 {
 	return 0
 }
 
-// stolen says which other scopes take requests from that of a filter.
+// stolen returns remarks about other scopes that take requests from the scope of a filter.
 func (r *reader) stolen(f filter) (remarks []string) {
+	// Several filter chains.
 	chains := 0
 	for _, other := range r.filters {
 		if other.kind == localLimit && other.scope.kind == "" && other.chain && other.at.Get("token_bucket").Exists() {
@@ -118,6 +118,7 @@ func (r *reader) stolen(f filter) (remarks []string) {
 		remarks = append(remarks, "there are several filter chains, and a policy is in force in each that has "+
 			"Weir's filter")
 	}
+	// Several configurations of one scope.
 	same := 0
 	for _, other := range r.filters {
 		if other.kind == localLimit && other.scope == f.scope && f.scope.kind != "" {
@@ -127,6 +128,7 @@ func (r *reader) stolen(f filter) (remarks []string) {
 	if same > 1 {
 		remarks = append(remarks, "Envoy has one of several configurations here by the cluster, Weir counts in all")
 	}
+	// Scopes inside this scope, and earlier routes for the same requests.
 	for _, s := range r.scopes {
 		inside := s != f.scope && (f.scope.kind == "" || s.vhost == f.scope)
 		earlier := f.scope.kind == "route" && s.vhost == f.scope.vhost && s.order < f.scope.order &&
@@ -139,7 +141,8 @@ func (r *reader) stolen(f filter) (remarks []string) {
 	return remarks
 }
 
-// say notes an item of the configuration: what is impossible as a whole, none of it can be.
+// say notes the verdict on an item of the configuration. If the configuration as a whole is not
+// possible, no item of it is.
 func (c *conversion) say(t *importer.Tree, what, remark, impossible string, names ...string) {
 	what = "local_ratelimit of " + c.of.scope.String() + ": " + what
 	impossible = importer.Join("; ", c.impossible, impossible)
@@ -167,8 +170,8 @@ func (c *conversion) enforcement() {
 	}
 }
 
-// percent is a RuntimeFractionalPercent in whole percent, at least 1 if it is not 0; an absent one
-// is 0.
+// percent returns a RuntimeFractionalPercent in whole percent, at least 1 if it is not 0. If it is
+// absent, the result is 0.
 func percent(t *importer.Tree) int64 {
 	value := t.Get("default_value")
 	n, ok := value.Get("numerator").Int()
@@ -183,7 +186,7 @@ func percent(t *importer.Tree) int64 {
 	return max(1, n*100/of)
 }
 
-// limitOf is a token bucket, with the reason if it is none that Weir can have.
+// limitOf returns a token bucket, or the reason why Weir cannot have it.
 func limitOf(t *importer.Tree) (l importer.Limit, reason string) {
 	most, ok := t.Get("max_tokens").Int()
 	if !ok || most < 1 || most > 1<<32 {
@@ -244,8 +247,9 @@ func (c *conversion) settings() {
 	}
 }
 
-// setting is what differs about a field, or why it is left out.
+// setting returns the difference of a field, or the reason why it is left out.
 func (c *conversion) setting(name string, t *importer.Tree) (remark, impossible string) {
+	// The first fields concern no limit, or are read elsewhere.
 	switch name {
 	case "stat_prefix", "rate_limited_as_resource_exhausted", "max_dynamic_descriptors", "stage",
 		"always_consume_default_token_bucket", "local_rate_limit_per_downstream_connection":

@@ -7,12 +7,13 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
 )
 
-// atEnvoy are the policies for the requests of which Envoy makes a descriptor on the way: none if
-// it makes none, or if no Envoy configuration is given.
+// atEnvoy returns the policies for the requests of which Envoy makes a descriptor on the way. It
+// returns none if Envoy makes none, or if no Envoy configuration is given.
 func (s *service) atEnvoy(domain string, way []step, like importer.Policy) (all []importer.Policy, remark string) {
 	if !s.native {
 		return nil, ""
 	}
+	// Find the descriptors of each filter that asks the service for this domain.
 	var remarks []string
 	reason := "no rate_limits of the Envoy configuration make it"
 	for _, f := range s.filters {
@@ -37,6 +38,7 @@ func (s *service) atEnvoy(domain string, way []step, like importer.Policy) (all 
 			}
 		}
 	}
+	// Join the policies.
 	if len(all) == 0 {
 		return nil, reason + ": the policy is for calls to the gRPC rate limit service"
 	}
@@ -57,7 +59,7 @@ func unread(t *importer.Tree) (remarks []string) {
 	return remarks
 }
 
-// along is the policy for the requests of which the actions make a descriptor on the way; is
+// along returns the policy for the requests of which the actions make a descriptor on the way; is
 // reports whether they ever do.
 func (d *descriptor) along(way []step, like importer.Policy) (p importer.Policy, is bool, reason string) {
 	p = like
@@ -105,8 +107,8 @@ func (s step) takes(text string) bool {
 	return true
 }
 
-// vary is a step that takes several values of a part of the request: the part becomes one of the
-// key.
+// vary handles a step that takes several values of a part of the request: the part becomes a part
+// of the key.
 func (d *descriptor) vary(v value, one step, p *importer.Policy) (reason string) {
 	if one.op == "prefix" {
 		name, isHeader := strings.CutPrefix(v.part, "header:")

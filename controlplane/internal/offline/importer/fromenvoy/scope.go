@@ -10,12 +10,12 @@ import (
 // host or a route.
 type scope struct {
 	kind, name string
-	// vhost is that of a route.
+	// vhost is the virtual host of a route.
 	vhost *scope
-	// order is the index of a route among those of its virtual host.
+	// order is the index of a route in its virtual host.
 	order int
 	match importer.Match
-	// remarks are what the match says differently; impossible is why none can say it.
+	// remarks are the differences of the match; impossible is the reason why there is no match.
 	remarks    []string
 	impossible string
 	// cluster is where the route leads, if that is fixed.
@@ -54,12 +54,14 @@ type filter struct {
 
 // walk goes through a value; in is the scope around it.
 func (w *walker) walk(t *importer.Tree, in *scope, chain bool) {
+	// Walk through lists.
 	for _, item := range t.Items() {
 		w.walk(item, in, chain)
 	}
 	if !t.IsMap() {
 		return
 	}
+	// Keep the configurations of limiters.
 	if kind := typeOf(t); isLimit(kind) {
 		config := t
 		if t.Get("type_url").Exists() {
@@ -71,6 +73,7 @@ func (w *walker) walk(t *importer.Tree, in *scope, chain bool) {
 	if w.discovered(t, in, chain) {
 		return
 	}
+	// A mapping may be a filter that is disabled, a virtual host or a route.
 	before := w.disabled
 	w.disabled = before || t.Get("typed_config").IsMap() && t.Get("disabled").Is()
 	defer func() { w.disabled = before }()
@@ -82,6 +85,7 @@ func (w *walker) walk(t *importer.Tree, in *scope, chain bool) {
 		in = routeScope(t, in, len(w.scopes))
 		w.scopes = append(w.scopes, in)
 	}
+	// Walk through the fields.
 	for _, f := range t.Fields() {
 		if f.Name == "rate_limits" && in.kind != "" {
 			in.limits = append(in.limits, f.Value.Items()...)
@@ -115,8 +119,8 @@ func switchedOff(perFilter *importer.Tree, in *scope) {
 	}
 }
 
-// typeOf is the type of a configuration without its package, such as LocalRateLimit, with the
-// protocol before it if that is not HTTP.
+// typeOf returns the type of a configuration without its package, such as LocalRateLimit. It adds
+// the protocol before the type if it is not HTTP.
 func typeOf(t *importer.Tree) string {
 	name := t.Get("@type").Text()
 	if inner := t.Get("type_url").Text(); inner != "" {
@@ -125,7 +129,8 @@ func typeOf(t *importer.Tree) string {
 	return kindOf(name)
 }
 
-// kindOf is the last word of a type's URL, with the protocol before it if that is not HTTP.
+// kindOf returns the last word of a type's URL. It adds the protocol before the word if it is not
+// HTTP.
 func kindOf(url string) string {
 	_, name, _ := strings.Cut(url, "type.googleapis.com/")
 	parts := strings.Split(name, ".")
@@ -136,7 +141,7 @@ func kindOf(url string) string {
 	return kind
 }
 
-// discoveredLimit stands for the kind of a filter whose configuration the file does not have.
+// discoveredLimit is used as the kind of a filter whose configuration the file does not have.
 const discoveredLimit = "config_discovery"
 
 // others are filters that limit something and are not read.
@@ -158,7 +163,7 @@ var others = map[string]string{
 
 func isLimit(kind string) bool { return kind == localLimit || others[kind] != "" }
 
-// hostScope is a virtual host and the hosts that it takes.
+// hostScope returns a virtual host with the hosts that it takes.
 func hostScope(t *importer.Tree) *scope {
 	s := &scope{kind: "virtual host", name: t.Get("name").Text()}
 	for _, domain := range t.Get("domains").Texts() {
@@ -180,7 +185,7 @@ func hostScope(t *importer.Tree) *scope {
 	return s
 }
 
-// routeScope is a route and the requests that it takes, as far as a match says it.
+// routeScope returns a route with the requests that it takes, as far as a match can express them.
 func routeScope(t *importer.Tree, vhost *scope, order int) *scope {
 	s := &scope{
 		kind: "route", name: t.Get("name").Text(), vhost: vhost, order: order, match: vhost.match,
@@ -244,6 +249,7 @@ func (s *scope) path(match *importer.Tree) {
 
 // headerMatch reads a condition on a header: a condition of Weir, or a method, or why neither.
 func headerMatch(t *importer.Tree) (h importer.Header, method, reason string) {
+	// Read the operator and its text.
 	h.Name = strings.ToLower(t.Get("name").Text())
 	inverted := t.Get("invert_match").Is()
 	text := t.Get("string_match")
@@ -265,6 +271,7 @@ func headerMatch(t *importer.Tree) (h importer.Header, method, reason string) {
 	default:
 		return h, "", "Weir has no such condition on header " + h.Name
 	}
+	// Refuse conditions that Weir does not have. :method is a condition of its own.
 	switch {
 	case inverted:
 		return h, "", "Weir has no condition \"not equal\" on header " + h.Name

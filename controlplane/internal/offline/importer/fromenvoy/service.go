@@ -73,7 +73,7 @@ type step struct {
 	impossible string
 }
 
-// String is the step as the source writes it.
+// String returns the step in the form of the source.
 func (s step) String() string {
 	if s.value == "" {
 		return s.key
@@ -81,7 +81,7 @@ func (s step) String() string {
 	return s.key + "=" + s.value
 }
 
-// text is the value without its star.
+// text returns the value without its star.
 func (s step) text() string { return strings.TrimSuffix(s.value, "*") }
 
 // maxSteps bounds how deep descriptors nest.
@@ -141,7 +141,7 @@ func (s *service) unreached(what string, t *importer.Tree, depth int) {
 	}
 }
 
-// path is the way to a limit in words.
+// path returns the way to a limit in words.
 func path(way []step) string {
 	var texts []string
 	for _, s := range way {
@@ -150,7 +150,7 @@ func path(way []step) string {
 	return strings.Join(texts, " > ")
 }
 
-// stepOf reads the key and the value of a node. A star stands for any text.
+// stepOf reads the key and the value of a node. A star in the value matches any text.
 func stepOf(t *importer.Tree) step {
 	one := step{key: t.Get("key").Text(), value: t.Get("value").Text()}
 	one.shared = t.Get("share_threshold").Is()
@@ -169,8 +169,8 @@ func stepOf(t *importer.Tree) step {
 	return one
 }
 
-// exceptions are the siblings that the rate limit service prefers to a node: exact values to all
-// others, and wildcards, in the order of the file, to the bare key.
+// exceptions returns the siblings that the rate limit service prefers to a node. It prefers exact
+// values to all other values. It prefers wildcards, in the order of the file, to the bare key.
 func exceptions(one step, level []*importer.Tree, at int) (all []importer.Value) {
 	if one.op == "equals" {
 		return nil
@@ -196,6 +196,7 @@ var unitsOfService = map[string]quota.Span{
 
 // limit makes the policies of a node; none if it has no limit.
 func (s *service) limit(domain string, t *importer.Tree, way []step) (names []string, remark, impossible string) {
+	// Read the quota and the window.
 	limit := t.Get("rate_limit")
 	n, ok := limit.Get("requests_per_unit").Int()
 	window := unitsOfService[strings.ToLower(limit.Get("unit").Text())]
@@ -213,6 +214,7 @@ func (s *service) limit(domain string, t *importer.Tree, way []step) (names []st
 		}
 		multiplied = window * quota.Span(times)
 	}
+	// Make the policy: for the requests at Envoy, else for calls to the service.
 	p := importer.Policy{
 		Name: domain + "-" + path(way), Algorithm: "fixed_window", Align: "utc", Mode: "strict",
 		Limits: []importer.Limit{{Quota: n, Window: multiplied}},
@@ -230,6 +232,7 @@ func (s *service) limit(domain string, t *importer.Tree, way []step) (names []st
 		}
 		policies = []importer.Policy{forCalls}
 	}
+	// Add the policies.
 	for _, p := range policies {
 		name, refused := s.b.Add(p)
 		if refused != "" {
@@ -240,7 +243,7 @@ func (s *service) limit(domain string, t *importer.Tree, way []step) (names []st
 	return names, remark, ""
 }
 
-// ofCalls is the policy for calls to the gRPC rate limit service.
+// ofCalls returns the policy for calls to the gRPC rate limit service.
 func ofCalls(domain string, way []step, p importer.Policy) (importer.Policy, string) {
 	p.Match = importer.Match{Domain: domain}
 	for _, one := range way {

@@ -6,6 +6,7 @@ import (
 
 // node reads the limit of a node and notes its settings.
 func (s *service) node(domain, what string, t *importer.Tree, way []step) {
+	// Convert the limit. All items of the node get its verdict.
 	limit := t.Get("rate_limit")
 	names, remark, impossible := s.limit(domain, t, way)
 	item := func(at *importer.Tree, what, remark string) {
@@ -18,6 +19,7 @@ func (s *service) node(domain, what string, t *importer.Tree, way []step) {
 			s.b.Exactly(at, what, "", names...)
 		}
 	}
+	// The verdict on the limit, and on its fields.
 	switch {
 	case !limit.Exists():
 		s.b.Exactly(t, what, "it has no limit of its own")
@@ -37,6 +39,7 @@ func (s *service) node(domain, what string, t *importer.Tree, way []step) {
 			s.b.Not(f.Value, what+": "+f.String(), "the import does not read this field")
 		}
 	}
+	// The verdict on the fields of the node.
 	for _, f := range t.Fields() {
 		switch f.Name {
 		case "key", "value", "rate_limit", "descriptors":

@@ -16,12 +16,14 @@ var authPlugins = []string{
 // identity makes the sources of consumers of the authentication plugins. A caller that Kong has no
 // consumer for is counted by its address.
 func (r *reader) identity() {
+	// Collect each source once.
 	var sources []importer.Source
 	add := func(kind, name string) {
 		if source := (importer.Source{Kind: kind, Name: name}); !slices.Contains(sources, source) {
 			sources = append(sources, source)
 		}
 	}
+	// Read the plugins that authenticate.
 	for _, p := range r.auth {
 		config := p.Get("config")
 		switch p.Get("name").Text() {
@@ -74,7 +76,7 @@ func (r *reader) unread() string {
 		" and counts them by address: have that filter leave a header and name it in identity.consumer"
 }
 
-// byConsumer are those of policies that count by consumer.
+// byConsumer returns the given policies that count by consumer.
 func (c *conversion) byConsumer(policies []string) (able []string) {
 	var others []string
 	for _, p := range c.r.b.Set.Policies {
@@ -96,6 +98,7 @@ func (c *conversion) byConsumer(policies []string) (able []string) {
 // override makes the plugin of a consumer a limit of its own under the policies that the plugin
 // would otherwise run as.
 func (c *conversion) override() {
+	// Find the policies that the consumer's limit overrides.
 	var policies []string
 	for i := range c.r.instances {
 		other := &c.r.instances[i]
@@ -113,6 +116,7 @@ func (c *conversion) override() {
 		c.impossible = "no policy there counts by consumer, so that none can have a limit of its own"
 		return
 	}
+	// Find the consumer's keys.
 	var keys []string
 	for _, t := range c.r.consumers {
 		if consumerName(t) == c.of.consumer || t.Get("id").Text() == c.of.consumer {
@@ -126,12 +130,14 @@ func (c *conversion) override() {
 			" gives it its limit"
 		return
 	}
+	// Weir's counters differ from Kong's if there are several.
 	if len(policies) > 1 {
 		c.remark("Kong has one counter of this consumer for all routes, Weir one for each policy")
 	}
 	if len(keys) > 1 {
 		c.remark("Kong has one counter for all keys of the consumer, Weir one for each key")
 	}
+	// Add an override for each key.
 	limits := make([]importer.Limit, len(c.limits))
 	for i, l := range c.limits {
 		limits[i] = l.limit

@@ -27,7 +27,7 @@ func Import(files []importer.File) (*importer.Result, error) {
 	r.b.Set.Source = source
 	r.identity()
 	r.headers()
-	// Those of consumers change what the others have become.
+	// Instances of consumers come last: they override the policies of the other instances.
 	for _, ofConsumers := range []bool{false, true} {
 		for i := range r.instances {
 			if one := &r.instances[i]; (one.consumer != "") == ofConsumers {
@@ -54,7 +54,7 @@ type instance struct {
 	plugin                           *importer.Tree
 	name                             string
 	service, route, consumer, groups string
-	// policies are those that it has become.
+	// policies are the policies made from the instance.
 	policies []string
 }
 
@@ -74,7 +74,7 @@ func (i *instance) at() string {
 	return strings.Join(parts, ", ")
 }
 
-// entities collects what a document defines.
+// entities collects the services, routes, plugins and consumers of a document.
 func (r *reader) entities(doc *importer.Tree) {
 	for _, s := range doc.Get("services").Items() {
 		name := nameOf(s)
@@ -119,7 +119,7 @@ func (r *reader) resource(of *importer.Tree) {
 		"resources of Kubernetes are not read: import what `deck gateway dump` writes of the gateway")
 }
 
-// plugins collects the plugins of an entity. Those of the document name their entities themselves.
+// plugins collects the plugins of an entity. Plugins of the document itself name their entities.
 func (r *reader) plugins(list *importer.Tree, owner instance) {
 	for _, p := range list.Items() {
 		one := owner
@@ -153,7 +153,7 @@ func isLimit(name string) bool {
 	return false
 }
 
-// reference is the entity that a field names: a text, or a mapping with a name or an id.
+// reference returns the entity that a field names: a text, or a mapping with a name or an id.
 func reference(t *importer.Tree) string {
 	if text := t.Text(); text != "" {
 		return text
@@ -167,7 +167,7 @@ func consumerName(t *importer.Tree) string {
 	return t.Get("username").Or(t.Get("custom_id").Or(t.Get("id").Or("unnamed")))
 }
 
-// replaces reports whether another instance of the plugin runs in place of the given one.
+// replaces reports whether a more specific instance of the plugin runs at a route instead of i.
 func (r *reader) replaces(i *instance, to *route) bool {
 	for n := range r.instances {
 		other := &r.instances[n]
@@ -199,7 +199,8 @@ func (i *instance) covers(to *route) bool {
 		(i.service == "" || i.service == to.service || i.service == to.serviceID)
 }
 
-// scope is the requests that an instance limits, in as few matches as can say it, and what differs.
+// scope returns the requests that an instance limits, in as few matches as possible, and remarks
+// about the differences.
 func (r *reader) scope(i *instance) (matches []importer.Match, remarks []string, impossible string) {
 	var left []*route
 	covered := 0

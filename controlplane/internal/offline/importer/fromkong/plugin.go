@@ -15,8 +15,8 @@ const (
 	advanced = "rate-limiting-advanced"
 )
 
-// conversion is what an instance becomes: the settings are noted when the verdict of the policies
-// is known.
+// conversion turns an instance into policies. It notes the settings when the verdict of the
+// policies is known.
 type conversion struct {
 	r       *reader
 	of      *instance
@@ -26,11 +26,11 @@ type conversion struct {
 	remarks []string
 	// impossible is why there can be no policy; empty if there can.
 	impossible string
-	// names are those of the policies.
+	// names are the names of the policies.
 	names []string
 }
 
-// limit is a limit of the plugin, and what differs of it alone.
+// limit is a limit of the plugin, with the remark about it alone.
 type limit struct {
 	at     *importer.Tree
 	what   string
@@ -71,7 +71,7 @@ func otherPlugin(name string) string {
 	return "this plugin is not read: write a policy by hand"
 }
 
-// units are Kong's periods. Kong's months and years are those of the calendar.
+// units are Kong's periods. Kong's months and years are the calendar's months and years.
 var units = []struct {
 	name string
 	span quota.Span
@@ -80,8 +80,8 @@ var units = []struct {
 	{"month", 30 * quota.Day}, {"year", 365 * quota.Day},
 }
 
-// periods are the limits of rate-limiting: windows of the UTC calendar, all of which must allow,
-// and a refused request is charged to none.
+// periods reads the limits of rate-limiting: windows of the UTC calendar, all of which must allow.
+// A refused request is charged to none.
 func (c *conversion) periods() {
 	c.policy.Algorithm, c.policy.Align = "fixed_window", "utc"
 	for _, u := range units {
@@ -105,8 +105,9 @@ func (c *conversion) periods() {
 	}
 }
 
-// windows are the limits of rate-limiting-advanced: limit[n] within window_size[n] seconds.
+// windows reads the limits of rate-limiting-advanced: limit[n] within window_size[n] seconds.
 func (c *conversion) windows() {
+	// Read each limit with its window.
 	limits, sizes := c.config.Get("limit"), c.config.Get("window_size")
 	values, seconds := limits.Several(), sizes.Several()
 	if len(values) != len(seconds) {
@@ -124,6 +125,7 @@ func (c *conversion) windows() {
 			limit: importer.Limit{Quota: number, Window: quota.Span(size) * quota.Second},
 		})
 	}
+	// Choose the algorithm.
 	kind := c.config.Get("window_type")
 	penalty := c.config.Get("disable_penalty")
 	if kind.Or("sliding") == "fixed" {
@@ -142,7 +144,8 @@ func (c *conversion) windows() {
 
 func (c *conversion) remark(text string) { c.remarks = append(c.remarks, text) }
 
-// identifier is whose counter it is. Where Kong cannot find it, it takes the address.
+// identifier chooses the partition: the caller whose requests Kong counts. If Kong cannot find the
+// caller, it takes the address.
 func (c *conversion) identifier() {
 	by := c.config.Get("limit_by", "identifier").Or("consumer")
 	switch by {
@@ -170,13 +173,13 @@ func (c *conversion) identifier() {
 	}
 }
 
-// byPath is a counter for one path; other requests are counted by address.
+// byPath counts the requests for one path. Kong counts other requests by address.
 func (c *conversion) byPath() {
 	c.policy.Match.Paths = []string{c.config.Get("path").Or("/")}
 	c.remark("Kong counts requests to other paths by address; Weir leaves them out")
 }
 
-// storage is how global the counters are, and what happens without their store.
+// storage chooses the mode by the scope of Kong's counters, and the behaviour without their store.
 func (c *conversion) storage() {
 	c.policy.Mode = "strict"
 	apart := c.of.name == "rate-limiting-advanced" && c.config.Get("sync_rate").Text() == "-1"
@@ -190,7 +193,7 @@ func (c *conversion) storage() {
 	}
 }
 
-// answer is what a refused client gets.
+// answer reads the response to a refused client.
 func (c *conversion) answer() {
 	if status, ok := c.config.Get("error_code").Int(); ok && status != 429 {
 		c.policy.Response.Status = status

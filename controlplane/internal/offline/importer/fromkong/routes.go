@@ -27,10 +27,12 @@ func (r *reader) route(t *importer.Tree, service string) {
 }
 
 func (o *route) read(t *importer.Tree) {
+	// An expression cannot become a match.
 	if t.Get("expression").Exists() {
 		o.impossible = "route " + o.name + " is an expression, which a match cannot say: write its match by hand"
 		return
 	}
+	// Read the methods, the hosts and the paths.
 	m := importer.Match{Methods: t.Get("methods").Texts()}
 	for _, host := range t.Get("hosts").Texts() {
 		name, port, _ := strings.Cut(strings.ToLower(host), ":")
@@ -48,12 +50,14 @@ func (o *route) read(t *importer.Tree) {
 			return
 		}
 	}
+	// Refuse conditions that a match does not have.
 	for _, key := range []string{"snis", "sources", "destinations"} {
 		if t.Get(key).Exists() {
 			o.impossible = "route " + o.name + " goes by " + key + ", which a match cannot say"
 			return
 		}
 	}
+	// Multiply the match by the values of each header.
 	o.matches = []importer.Match{m}
 	for _, header := range t.Get("headers").Fields() {
 		o.header(header.Name, header.Value.Texts())
@@ -85,7 +89,7 @@ func (o *route) path(path string, m *importer.Match) bool {
 	return true
 }
 
-// header makes of each match one for each value: conditions on headers must all hold.
+// header replaces each match by a match for each value: conditions on headers must all hold.
 func (o *route) header(name string, values []string) {
 	var all []importer.Match
 	for _, m := range o.matches {

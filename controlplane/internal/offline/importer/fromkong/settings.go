@@ -8,15 +8,16 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
 )
 
-// plugin reads what stands beside the configuration.
+// plugin reads the settings beside the configuration.
 func (c *conversion) plugin() {
 	if t := c.of.plugin.Get("enabled"); t.Exists() && !t.Is() {
 		c.policy.Enforcement = "off"
 	}
 }
 
-// add makes the policies, one for each match that the scope needs.
+// add makes the policies, one policy for each match of the scope.
 func (c *conversion) add() {
+	// Find the scope, or the reason why there can be no policy.
 	var matches []importer.Match
 	impossible := ""
 	switch {
@@ -31,12 +32,14 @@ func (c *conversion) add() {
 		c.remarks = append(c.remarks, remarks...)
 	}
 	c.impossible = importer.Join("; ", c.impossible, impossible)
+	// A limit of a consumer becomes an override.
 	if c.of.consumer != "" && c.impossible == "" {
 		c.override()
 	}
 	if c.impossible != "" || c.of.consumer != "" {
 		return
 	}
+	// Add a policy for each match.
 	for _, l := range c.limits {
 		c.policy.Limits = append(c.policy.Limits, l.limit)
 	}
@@ -75,7 +78,8 @@ func (c *conversion) withoutHeader(p importer.Policy) {
 	}
 }
 
-// verdict notes an item of the plugin: what the plugin as a whole cannot do, none of it can.
+// verdict notes the verdict on an item of the plugin. If the plugin as a whole is not possible, no
+// item of it is.
 func (c *conversion) verdict(t *importer.Tree, what, remark string) {
 	what = c.of.name + " of " + c.of.at() + ": " + what
 	switch {
@@ -137,8 +141,9 @@ func (c *conversion) beside(f importer.Field) {
 
 const notNeeded = "not needed: the control plane has a store of its own (--redis-url)"
 
-// setting is the verdict of one setting.
+// setting returns the verdict on one setting.
 func (c *conversion) setting(name string, t *importer.Tree) (reason string, verdict importer.Verdict) {
+	// The settings with a meaning for Weir.
 	switch name {
 	case "limit_by", "identifier", "header_name", "path", "window_type":
 		return "", importer.Exact
@@ -188,14 +193,15 @@ func (c *conversion) setting(name string, t *importer.Tree) (reason string, verd
 			return "", importer.Exact
 		}
 	}
+	// The settings of Redis have none.
 	if name == "redis" || strings.HasPrefix(name, "redis_") {
 		return notNeeded, importer.Exact
 	}
 	return "there is no such setting in Weir", importer.NotPossible
 }
 
-// synchronised is the verdict of how often nodes agree. The two plugins have different figures for
-// asking at each request.
+// synchronised returns the verdict on the interval at which nodes exchange their counts. The two
+// plugins have different values for asking at each request.
 func (c *conversion) synchronised(t *importer.Tree) (string, importer.Verdict) {
 	each := "-1"
 	if c.of.name == "rate-limiting-advanced" {
@@ -208,7 +214,8 @@ func (c *conversion) synchronised(t *importer.Tree) (string, importer.Verdict) {
 		importer.Approximate
 }
 
-// hidden is the verdict of hide_client_headers, which in Weir is one for all policies.
+// hidden returns the verdict on hide_client_headers. In Weir this setting is the same for all
+// policies.
 func (c *conversion) hidden(t *importer.Tree) (string, importer.Verdict) {
 	if t.Is() == (c.r.b.Set.Headers.Legacy == "") {
 		if t.Is() {
@@ -220,7 +227,7 @@ func (c *conversion) hidden(t *importer.Tree) (string, importer.Verdict) {
 	return "Weir's headers are the same for all policies: they are shown", importer.Approximate
 }
 
-// namespace is the verdict of a name for counters, which several plugins may share.
+// namespace returns the verdict on a name for counters, which several plugins may share.
 func (c *conversion) namespace(t *importer.Tree) (string, importer.Verdict) {
 	for i := range c.r.instances {
 		other := &c.r.instances[i]
@@ -232,7 +239,7 @@ func (c *conversion) namespace(t *importer.Tree) (string, importer.Verdict) {
 	return notNeeded, importer.Exact
 }
 
-// headers chooses the dialect that is nearest to what Kong sends.
+// headers chooses the dialect that is nearest to Kong's headers.
 func (r *reader) headers() {
 	shown := false
 	for i := range r.instances {

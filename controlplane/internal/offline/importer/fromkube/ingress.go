@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// prefix is that of ingress-nginx's annotations.
+// prefix is the prefix of ingress-nginx's annotations.
 const prefix = "nginx.ingress.kubernetes.io/"
 
 // defaultMultiplier is how many times its rate a limit takes at once.
@@ -49,7 +49,7 @@ func ImportIngress(files []importer.File) (*importer.Result, error) {
 
 type ingresses struct {
 	b importer.Builder
-	// status is what a refused client gets, by the name of the setting.
+	// status is the status of a refusal, by the name of the setting.
 	status map[string]int64
 	// common: all ingresses with limits have the same list of addresses that are not limited.
 	common bool
@@ -104,7 +104,7 @@ func limits(o object) bool {
 	return annotation(o, "limit-rps", "limit-rpm", "limit-connections").Exists()
 }
 
-// conversion is an ingress and what it becomes.
+// conversion turns an ingress into policies.
 type conversion struct {
 	r          *ingresses
 	of         object
@@ -198,7 +198,7 @@ func (c *conversion) rates(p *importer.Policy) {
 	}
 }
 
-// allowed are the networks that are not limited.
+// allowed returns the networks that are not limited.
 func (c *conversion) allowed() (networks []netip.Prefix) {
 	t := annotation(c.of, "limit-whitelist", "limit-allowlist")
 	for _, text := range strings.Split(t.Text(), ",") {
@@ -215,12 +215,14 @@ func (c *conversion) allowed() (networks []netip.Prefix) {
 	return networks
 }
 
-// scope is the hosts and paths of the ingress, in as few matches as can say it.
+// scope returns the hosts and paths of the ingress, in as few matches as possible.
 func (c *conversion) scope() (matches []importer.Match) {
+	// An ingress with only a default backend takes all requests.
 	spec := c.of.tree.Get("spec")
 	if spec.Get("defaultBackend").Exists() && len(spec.Get("rules").Items()) == 0 {
 		return []importer.Match{{}}
 	}
+	// Make a match for each path of each host.
 	var left []string
 	for _, rule := range spec.Get("rules").Items() {
 		var m importer.Match
@@ -241,6 +243,7 @@ func (c *conversion) scope() (matches []importer.Match) {
 			matches = append(matches, one)
 		}
 	}
+	// Report paths that no pattern can express.
 	switch {
 	case len(matches) > 0:
 		for _, problem := range left {
@@ -254,7 +257,7 @@ func (c *conversion) scope() (matches []importer.Match) {
 	return importer.Merge(matches)
 }
 
-// path is one path of a rule, or says why no pattern can be it.
+// path returns the patterns for a path of a rule, or the reason why there are none.
 func (c *conversion) path(t *importer.Tree) (patterns []string, problem string) {
 	path := t.Get("path").Or("/")
 	kind := t.Get("pathType").Or("ImplementationSpecific")

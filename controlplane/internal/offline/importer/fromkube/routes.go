@@ -7,9 +7,10 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
 )
 
-// scope is the requests that a rule is for, by the targets of its object. Envoy Gateway counts each
-// match of a route by itself unless the rule is shared.
+// scope returns the requests that a rule is for, by the targets of its object. Envoy Gateway counts
+// each match of a route by itself unless the rule is shared.
 func (u *rule) scope() (matches []importer.Match) {
+	// Collect the targets.
 	spec := u.of.tree.Get("spec")
 	targets := spec.Get("targetRefs").Items()
 	if one := spec.Get("targetRef"); one.Exists() {
@@ -18,6 +19,7 @@ func (u *rule) scope() (matches []importer.Match) {
 	if spec.Get("targetSelectors").Exists() || len(targets) == 0 {
 		u.cannot("the import follows targetRefs, not targetSelectors")
 	}
+	// Find the matches of each target.
 	for _, target := range targets {
 		kind, name := target.Get("kind").Text(), target.Get("name").Text()
 		switch kind {
@@ -31,6 +33,7 @@ func (u *rule) scope() (matches []importer.Match) {
 			matches = append(matches, u.route(kind, name, target.Get("sectionName").Text())...)
 		}
 	}
+	// Merge the matches of a shared rule, and report overlaps of other rules.
 	if u.shared {
 		matches = importer.Merge(matches)
 		if len(matches) > 1 {
@@ -46,7 +49,7 @@ func (u *rule) scope() (matches []importer.Match) {
 	return matches
 }
 
-// route is the matches of a route among the files.
+// route returns the matches of a route among the files.
 func (u *rule) route(kind, name, section string) (matches []importer.Match) {
 	for _, o := range u.r.objects {
 		if o.kind != kind || o.name != name || o.namespace != u.of.namespace {
@@ -74,7 +77,7 @@ func (u *rule) route(kind, name, section string) (matches []importer.Match) {
 	return nil
 }
 
-// match is one match of a route.
+// match returns one match of a route.
 func (u *rule) match(t *importer.Tree, hosts []string) importer.Match {
 	m := importer.Match{Hosts: hosts}
 	if path := t.Get("path"); path.Exists() {
@@ -82,7 +85,7 @@ func (u *rule) match(t *importer.Tree, hosts []string) importer.Match {
 		u.cannot(reason)
 		m.Paths = paths
 	}
-	if method := t.Get("method"); method.IsMap() { // That of a GRPCRoute.
+	if method := t.Get("method"); method.IsMap() { // a method of a GRPCRoute
 		service, call := method.Get("service").Text(), method.Get("method").Text()
 		switch {
 		case service == "" || method.Get("type").Or("Exact") != "Exact":
@@ -108,7 +111,7 @@ func (u *rule) match(t *importer.Tree, hosts []string) importer.Match {
 	return m
 }
 
-// both is the match of a route and that of a rule in one; false if no match can say it.
+// both joins the match of a route with the match of a rule; false if no match can express both.
 func both(route, of importer.Match) (importer.Match, bool) {
 	if len(route.Paths) > 0 && len(of.Paths) > 0 || len(route.Methods) > 0 && len(of.Methods) > 0 {
 		return route, false

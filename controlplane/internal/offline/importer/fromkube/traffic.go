@@ -53,7 +53,7 @@ func (r *gateway) trafficPolicy(o object) {
 	}
 }
 
-// rule is one rule and what it becomes.
+// rule turns a rule into policies.
 type rule struct {
 	r             *gateway
 	of            object
@@ -129,8 +129,8 @@ var units = map[string]quota.Span{
 	"Year": 365 * quota.Day,
 }
 
-// counting is the arithmetic: a global rule is a fixed window of the rate limit service, a local
-// one a token bucket in each Envoy.
+// counting reads the limit. A global rule is a fixed window of the rate limit service. A local rule
+// is a token bucket in each Envoy.
 func (u *rule) counting(limit *importer.Tree) {
 	n, ok := limit.Get("requests").Int()
 	window, known := units[limit.Get("unit").Text()]
@@ -150,10 +150,11 @@ func (u *rule) counting(limit *importer.Tree) {
 	u.policy.OnFailure = []string{"allow"}
 }
 
-// selector adds conditions; those of all selectors must hold.
+// selector adds the conditions of a selector. The conditions of all selectors must hold.
 func (u *rule) selector(t *importer.Tree) {
 	u.restricts = true
 	m := &u.policy.Match
+	// Headers and addresses.
 	for _, h := range t.Get("headers").Items() {
 		u.header(h)
 	}
@@ -170,6 +171,7 @@ func (u *rule) selector(t *importer.Tree) {
 			}
 		}
 	}
+	// Methods and paths.
 	for _, method := range t.Get("methods").Several() {
 		if method.Get("invert").Is() {
 			u.cannot("methods with invert cannot be said in a match")
@@ -184,6 +186,7 @@ func (u *rule) selector(t *importer.Tree) {
 		u.cannot(reason)
 		m.Paths = paths
 	}
+	// Other fields cannot be carried over.
 	for _, f := range t.Unread() {
 		u.cannot(f.Name + " of a client selector is not read")
 	}
@@ -205,7 +208,7 @@ func (u *rule) header(t *importer.Tree) {
 	}
 }
 
-// path is a path match of Gateway API as patterns.
+// path returns the patterns for a path match of Gateway API.
 func (u *rule) path(t *importer.Tree) (paths []string, reason string) {
 	value := t.Get("value").Or("/")
 	switch t.Get("type").Or("PathPrefix") {
@@ -224,8 +227,8 @@ func (u *rule) path(t *importer.Tree) (paths []string, reason string) {
 	return patterns, ""
 }
 
-// cost reads what a request costs. Envoy adds the cost of its response to that; in Weir the
-// response settles what the request has reserved.
+// cost reads the cost of a request. Envoy adds the cost of the response to it. In Weir the response
+// settles the tokens that the request has reserved.
 func (u *rule) cost() {
 	request, response := u.tree.Path("cost", "request"), u.tree.Path("cost", "response")
 	switch from := response.Get("from").Text(); from {

@@ -26,7 +26,8 @@ type variable struct {
 	refused string
 }
 
-// entry is a line of a map or a geo block. The key default stands for all other texts.
+// entry is a line of a map or a geo block. The key default matches all texts without a line of
+// their own.
 type entry struct{ key, value string }
 
 // readVariable reads a map or a geo block.
@@ -96,8 +97,8 @@ const notInside = "the import follows a map only if it is the whole key"
 const notFollowed = "a map is followed if it has one key, or none, for the networks of a geo block or for methods; " +
 	"write a policy for each case of this one"
 
-// expandMap finds the requests that a map selects by giving them its one key. nginx does not count
-// the others, because their key is empty. refused says why the map cannot be used.
+// expandMap finds the requests to which a map gives its only key. All other requests have an empty
+// key, and nginx does not count them. refused says why the map cannot be used.
 func (r *reader) expandMap(m *variable) (c counted, refused string) {
 	key, ok := r.findOnlyKey(m)
 	if !ok || m.isGeo {
@@ -159,6 +160,7 @@ func (c *counted) selectNetworks(geo, m *variable) (refused string) {
 	if geo.source != "$remote_addr" && geo.source != "$binary_remote_addr" {
 		return "Weir goes by the client's address, not by " + geo.source
 	}
+	// Read the networks of the geo block with their values.
 	var networks []netip.Prefix
 	var values []string
 	for _, e := range geo.entries {
@@ -171,6 +173,7 @@ func (c *counted) selectNetworks(geo, m *variable) (refused string) {
 		}
 		networks, values = append(networks, network), append(values, e.value)
 	}
+	// Select the parts whose value has a key in the map.
 	all := true
 	for _, part := range importer.Longest(networks) {
 		value := geo.lookUp("default")
@@ -183,6 +186,7 @@ func (c *counted) selectNetworks(geo, m *variable) (refused string) {
 			all = false
 		}
 	}
+	// All networks, or none.
 	switch {
 	case all:
 		c.networks = nil

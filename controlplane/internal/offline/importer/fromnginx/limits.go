@@ -33,8 +33,8 @@ func (r *reader) limits() {
 	}
 }
 
-// inForce are the limits of a kind at a level: its own, or those of the nearest level above that
-// has some.
+// inForce returns the limits of a kind at a level: its own limits, or the limits of the nearest
+// level above with limits.
 func (l *level) inForce(kind string) []*use {
 	for at := l; at != nil; at = at.parent {
 		if len(at.own[kind]) > 0 {
@@ -44,7 +44,7 @@ func (l *level) inForce(kind string) []*use {
 	return nil
 }
 
-// setting is the last argument of a directive in force at a level.
+// setting returns the last argument of a directive in force at a level.
 func (l *level) setting(name string) string {
 	for at := l; at != nil; at = at.parent {
 		if p, is := at.set[name]; is {
@@ -87,8 +87,8 @@ func (r *reader) groups(kind string) (all []*group) {
 	return all
 }
 
-// isShared reports whether each request to a level goes to a level below it, not all of which are
-// in the group: then those that are stand for it.
+// isShared reports whether each request to a level goes to a level below it, and not all of these
+// levels are in the group. Then the levels in the group replace the level.
 func (r *reader) isShared(l *level, group []*level) bool {
 	covered, all := false, true
 	for _, other := range r.levels {
@@ -112,7 +112,7 @@ func below(l *level, levels []*level) bool {
 	return false
 }
 
-// zoneName is the zone that a use names: limit_req zone=one, limit_conn one 5.
+// zoneName returns the zone that a use names, as in limit_req zone=api or limit_conn api 5.
 func (u *use) zoneName() string {
 	for i, arg := range u.args {
 		if name, found := strings.CutPrefix(arg, "zone="); found {
@@ -127,6 +127,7 @@ func (u *use) zoneName() string {
 
 // group makes the policies of one group and notes the verdict of its directives.
 func (r *reader) group(g *group, all []*group) {
+	// Give all uses of the group the same verdict, except for uses that no match can express.
 	say := func(v importer.Verdict, reason string, policies ...string) {
 		for _, u := range g.uses {
 			if problem := u.impossible(g); problem != "" && v != importer.NotPossible {
@@ -139,6 +140,7 @@ func (r *reader) group(g *group, all []*group) {
 			r.b.Say(u.item(v, reason, policies...))
 		}
 	}
+	// Find the limit, the key and the requests.
 	if g.zone == nil {
 		say(importer.NotPossible, "there is no zone "+g.uses[0].zoneName())
 		return
@@ -159,6 +161,7 @@ func (r *reader) group(g *group, all []*group) {
 		say(importer.NotPossible, err.Error())
 		return
 	}
+	// Note how the counters differ.
 	remarks = append(remarks, others...)
 	if slices.ContainsFunc(all, func(other *group) bool { return other != g && other.zone == g.zone }) {
 		remarks = append(remarks, "nginx has one counter for all limits with this zone, Weir one for each of the "+
@@ -166,6 +169,7 @@ func (r *reader) group(g *group, all []*group) {
 	} else if len(matches) > 1 {
 		remarks = append(remarks, "nginx has one counter in the zone, Weir one for each of the policies")
 	}
+	// Add the policies, and give the verdict.
 	names, remark, refused := r.add(g, limit, c, matches)
 	remarks = append(remarks, remark)
 	g.zone.policies = append(g.zone.policies, names...)
@@ -179,7 +183,7 @@ func (r *reader) group(g *group, all []*group) {
 	}
 }
 
-// impossible is why no match can say any of the levels of a use; empty if one can.
+// impossible returns the reason why no match can express any level of a use; empty if a match can.
 func (u *use) impossible(g *group) (reason string) {
 	for _, l := range g.levels {
 		if !slices.Contains(l.inForce(u.kind), u) {
@@ -198,6 +202,7 @@ func (u *use) impossible(g *group) (reason string) {
 func (r *reader) add(
 	g *group, limit importer.Policy, c counted, matches []importer.Match,
 ) (names []string, remark, refused string) {
+	// Complete the policy: its answer, its enforcement, its source and its partition.
 	if c.key == "" {
 		return nil, "", "its key is always empty, so nginx counts no request"
 	}
@@ -217,6 +222,7 @@ func (r *reader) add(
 		return nil, "", err.Error()
 	}
 	limit.Name, limit.Partition = "nginx-"+g.zone.name, parts
+	// Add a policy for each match.
 	exempted := r.exempted(g, c)
 	for _, m := range matches {
 		limit.Match = m
@@ -249,9 +255,9 @@ func (r *reader) exempted(g *group, c counted) bool {
 	return true
 }
 
-// limit is the arithmetic of a use: nginx's limit_req is a leaky bucket. As a meter (nodelay) it is
+// limit returns the limit of a use. nginx's limit_req is a leaky bucket. As a meter (nodelay) it is
 // a token bucket of burst + 1. As a queue it lets the first request through and holds up to burst
-// others.
+// more requests.
 func (g *group) limit() (p importer.Policy, remarks []string, err error) {
 	if g.zone.kind == "conn" {
 		return g.connections()
@@ -295,8 +301,8 @@ func (g *group) limit() (p importer.Policy, remarks []string, err error) {
 	return p, remarks, nil
 }
 
-// connections is the number of requests in flight: nginx counts a connection from the moment at
-// which it has read a request to the end of the answer, and each request of HTTP/2 by itself.
+// connections returns a limit of requests in flight. nginx counts a connection from the moment at
+// which it has read a request to the end of the answer. It counts each request of HTTP/2 by itself.
 func (g *group) connections() (p importer.Policy, remarks []string, err error) {
 	args := g.uses[0].args
 	n, err := strconv.ParseInt(args[len(args)-1], 10, 32)

@@ -1,9 +1,10 @@
 // Package fromnginx reads configurations of nginx: limit_req and limit_conn with their zones, and
 // the map and geo blocks that leave some requests out.
 //
-// A limit of nginx holds at its level and in all levels below that have none of their own, and the
-// most specific location takes a request. Weir's policies all apply to what they match. So the
-// import finds the levels at which a limit is in force, and names what a match cannot leave out.
+// A limit of nginx holds at its level and in all levels below without own limits, and the most
+// specific location takes a request. In Weir each policy applies to all requests that it matches.
+// So the import finds the levels at which a limit is in force, and names the requests that a match
+// cannot leave out.
 package fromnginx
 
 import (
@@ -31,7 +32,8 @@ type Files struct {
 	Glob func(pattern string) ([]string, error)
 }
 
-// Import reads a configuration and what it includes. The error is an *importer.SyntaxError.
+// Import reads a configuration and the files that it includes. The error is an
+// *importer.SyntaxError.
 func Import(name string, files Files) (*importer.Result, error) {
 	r := &reader{zones: map[string]*zone{}, variables: map[string]*variable{}}
 	r.b.Set.Source = name
@@ -59,6 +61,7 @@ func Import(name string, files Files) (*importer.Result, error) {
 
 // parse reads the files. Nesting is bounded before the parser, which recurses, sees them.
 func parse(name string, files Files) (*crossplane.Payload, error) {
+	// Bound the size, the number and the nesting of the files.
 	total, count := 0, 0
 	var refused error
 	open := func(path string) (io.ReadCloser, error) {
@@ -83,6 +86,7 @@ func parse(name string, files Files) (*crossplane.Payload, error) {
 		}
 		return io.NopCloser(bytes.NewReader(text)), nil
 	}
+	// Parse the file and its includes.
 	payload, err := crossplane.Parse(name, &crossplane.ParseOptions{
 		Open: open, Glob: files.Glob, SkipDirectiveContextCheck: true, SkipDirectiveArgsCheck: true,
 	})
@@ -95,7 +99,7 @@ func parse(name string, files Files) (*crossplane.Payload, error) {
 	return payload, nil
 }
 
-// nesting is how deep blocks nest at most; braces in texts and comments count as well.
+// nesting returns how deep blocks nest at most; braces in texts and comments count as well.
 func nesting(text []byte) (deepest int) {
 	depth := 0
 	for _, c := range text {
@@ -113,7 +117,7 @@ func nesting(text []byte) (deepest int) {
 type reader struct {
 	b       importer.Builder
 	payload *crossplane.Payload
-	// zones are by kind and name, like req one.
+	// zones are keyed by kind and name, as in req api.
 	zones     map[string]*zone
 	variables map[string]*variable
 	// levels are the file itself, of which a part may be all there is, http, servers and locations.
@@ -124,7 +128,7 @@ type reader struct {
 	visits    int
 }
 
-// place is where a directive is, and what it says.
+// place is the place of a directive, with its text.
 type place struct {
 	file string
 	line int
@@ -142,7 +146,7 @@ type level struct {
 	kind   string
 	parent *level
 	place  place
-	// names are those of a server, modifier and path those of a location.
+	// names are the names of a server. modifier and path belong to a location.
 	names          []string
 	modifier, path string
 	// own are its limits by kind, req or conn; inherited from the parent if there are none.
@@ -182,11 +186,13 @@ func (r *reader) read(at *level, file, depth int) {
 
 func (r *reader) block(at *level, file string, directives crossplane.Directives, depth int) {
 	for _, d := range directives {
+		// The number of directives is bounded.
 		r.visits++
 		if r.visits > maxVisits {
 			return
 		}
 		p := place{file, d.Line, strings.TrimSpace(d.Directive + " " + strings.Join(d.Args, " "))}
+		// Read the directives that open levels or concern limits.
 		switch {
 		case d.Directive == "include":
 			for _, n := range d.Includes {
@@ -225,7 +231,7 @@ func (r *reader) notHTTP(file string, directives crossplane.Directives, kind str
 	}
 }
 
-// location reads what follows the word location.
+// location reads the arguments of the directive location.
 func (l *level) location(args []string) {
 	if l.kind != "location" || len(args) == 0 {
 		return
@@ -246,6 +252,7 @@ func (l *level) location(args []string) {
 // directive takes in a directive about limits.
 func (r *reader) directive(at *level, d *crossplane.Directive, p place) {
 	switch d.Directive {
+	// A zone: its key, its name and its rate.
 	case "limit_req_zone", "limit_conn_zone":
 		z := &zone{place: p, kind: strings.TrimSuffix(strings.TrimPrefix(d.Directive, "limit_"), "_zone")}
 		for i, arg := range d.Args {
@@ -262,16 +269,19 @@ func (r *reader) directive(at *level, d *crossplane.Directive, p place) {
 			return
 		}
 		r.zones[z.kind+" "+z.name] = z
+	// A limit at this level.
 	case "limit_req", "limit_conn":
 		kind := strings.TrimPrefix(d.Directive, "limit_")
 		if at.own == nil {
 			at.own = map[string][]*use{}
 		}
 		at.own[kind] = append(at.own[kind], &use{place: p, kind: kind, args: d.Args})
+	// limit_except allows methods and limits no rate. No policy of Weir slows a response.
 	case "limit_except":
 	case "limit_rate", "limit_rate_after":
 		r.b.Say(p.item(importer.NotPossible, "it limits the speed of a response, not requests: Envoy's "+
 			"bandwidth_limit filter does that"))
+	// A setting of limits.
 	default:
 		if at.set == nil {
 			at.set = map[string]place{}

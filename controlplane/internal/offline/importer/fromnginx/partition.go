@@ -18,7 +18,7 @@ var fixedParts = map[string]string{
 	"proxy_protocol_addr": "client_ip",
 }
 
-// differs says what is different about a variable.
+// differs describes the difference of a variable.
 var differs = map[string]string{
 	"http_host":           "Weir's host has no port",
 	"request_uri":         "$request_uri has the query too, Weir's path has not",
@@ -26,8 +26,8 @@ var differs = map[string]string{
 	"proxy_protocol_addr": "let Envoy's proxy_protocol listener filter find the address",
 }
 
-// partition is a key as parts of a partition. Fixed text in it counts for nothing, since it is the
-// same for all requests.
+// partition turns a key into the parts of a partition. It ignores fixed text, which is the same for
+// all requests.
 func (r *reader) partition(key string) (parts []string, remark string, err error) {
 	for _, found := range aVariable.FindAllStringSubmatch(key, -1) {
 		name := found[1]
@@ -55,8 +55,9 @@ func (r *reader) partition(key string) (parts []string, remark string, err error
 	return parts, remark, nil
 }
 
-// leftovers notes what is not a limit itself but concerns limits.
+// leftovers notes the items that are not limits themselves but concern limits.
 func (r *reader) leftovers() {
+	// The zones.
 	for _, z := range r.zones {
 		switch {
 		case !z.used:
@@ -67,6 +68,7 @@ func (r *reader) leftovers() {
 			r.b.Say(z.item(importer.Exact, "", z.policies...))
 		}
 	}
+	// The maps and geo blocks.
 	for _, v := range r.variables {
 		switch {
 		case v.used && v.refused != "":
@@ -77,6 +79,7 @@ func (r *reader) leftovers() {
 			r.b.Say(v.item(importer.NotPossible, notInside))
 		}
 	}
+	// The directives for the client's address, and the settings of each level.
 	for _, p := range r.realIP {
 		if r.byAddress {
 			r.b.Say(p.item(importer.Approximate, "set identity.client_ip.trusted_hops to the number of proxies "+
@@ -113,7 +116,7 @@ func (r *reader) isForNone(l *level, name string) bool {
 	return found
 }
 
-// settingOf is the verdict of a directive beside limits.
+// settingOf returns the verdict on a directive that concerns limits.
 func settingOf(name string, p place) importer.Item {
 	switch name {
 	case "limit_req_status", "limit_conn_status", "limit_req_dry_run", "limit_conn_dry_run":

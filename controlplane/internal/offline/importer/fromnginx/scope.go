@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
 )
 
-// scope is the requests for which a group is in force, in as few matches as can say it, and what
-// they cannot leave out.
+// scope returns the requests for which a group is in force, in as few matches as possible, and
+// remarks about requests that they cannot leave out.
 func (r *reader) scope(g *group) (matches []importer.Match, remarks []string, err error) {
 	for _, l := range g.levels {
 		all, more, impossible := l.matches()
@@ -40,8 +40,8 @@ func (r *reader) scope(g *group) (matches []importer.Match, remarks []string, er
 	return matches, remarks, nil
 }
 
-// takes reports whether another level takes requests from those of a group: one below with other
-// limits, or a more specific location of the same server.
+// takes reports whether another level takes requests from a group: a level below with other limits,
+// or a more specific location of the same server.
 func (r *reader) takes(other *level, g *group) bool {
 	for _, u := range other.inForce(g.zone.kind) {
 		if slices.Contains(g.uses, u) {
@@ -104,7 +104,7 @@ func (r *reader) exempt(l *level) bool {
 	return true
 }
 
-// matches are the requests that a level takes.
+// matches returns the matches for the requests that a level takes.
 func (l *level) matches() (all []importer.Match, remarks []string, err error) {
 	m := importer.Match{}
 	server := l
@@ -127,8 +127,8 @@ func (l *level) matches() (all []importer.Match, remarks []string, err error) {
 	return []importer.Match{m}, append(remarks, remark), err
 }
 
-// hosts are the names of a server, and which of them are left out; none where it takes all. It is
-// an error if each is left out.
+// hosts returns the names of a server, and a remark about the names that are left out; none if the
+// server takes all hosts. It is an error if each name is left out.
 func (l *level) hosts() (hosts []string, remark string, err error) {
 	var left []string
 	for _, name := range l.names {
@@ -155,7 +155,7 @@ func (l *level) hosts() (hosts []string, remark string, err error) {
 	return hosts, remark, nil
 }
 
-// patterns are the paths of a location; none for all.
+// patterns returns the paths of a location; none for all paths.
 func (l *level) patterns() (paths []string, remark string, err error) {
 	switch {
 	case strings.HasPrefix(l.path, "@"):

@@ -1,5 +1,5 @@
-// Package importertest holds what the tests of all importers need: whether each item has a verdict,
-// and what an imported limit decides.
+// Package importertest has the checks that the tests of all importers need: whether each item has a
+// verdict, and how an imported limit decides.
 package importertest
 
 import (
@@ -24,7 +24,7 @@ func Set(t testing.TB, r *importer.Result) *policy.Set {
 	return set
 }
 
-// Verdicts are the items of a result, one a line: line, verdict and what it is.
+// Verdicts returns the items of a result, an item a line: line, verdict and name.
 func Verdicts(r *importer.Result) string {
 	var text strings.Builder
 	for _, i := range r.Items {
@@ -37,9 +37,8 @@ func Verdicts(r *importer.Result) string {
 	return text.String()
 }
 
-// Account holds the items to the lines of a source that concern limits: each line that wants
-// verdicts has at least as many, and no other line has one. A line wants one for each time that it
-// is named.
+// Account checks that each given line of a source has at least one verdict for each time that it is
+// given, and that no other line has a verdict.
 func Account(t testing.TB, r *importer.Result, lines []int) {
 	t.Helper()
 	want, got := map[int]int{}, map[int]int{}
@@ -59,7 +58,7 @@ func Account(t testing.TB, r *importer.Result, lines []int) {
 	}
 }
 
-// Bucket is what a policy remembers of one partition key.
+// Bucket is a policy's state for one partition key.
 type Bucket struct {
 	policy    *policy.Policy
 	states    []quota.State
