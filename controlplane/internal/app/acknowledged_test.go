@@ -15,14 +15,14 @@ import (
 
 var acknowledgedSteps = flag.Int("steps", 30, "how many steps the game of acknowledged changes has")
 
-// faults are what can happen to a store: each lets more be changed while it lasts.
+// faults are the faults that a store can have. While a fault lasts, it lets more be changed.
 type faults interface {
 	// strike has one of the faults happen; draw changes something.
 	strike(t *testing.T, random *rand.Rand, draw func())
 	url() string
 }
 
-// alone is one Redis, whose dump comes back when it is killed, if there is one.
+// alone is a Redis. If it is killed, it starts again with its dump, if there is one on disk.
 type alone struct {
 	*redistest.Server
 	dir     string
@@ -128,7 +128,8 @@ func play(t *testing.T, store faults) {
 		} else {
 			g.Draw()
 		}
-		// Until both have read it: what one alone has read dies with Redis if that dies at once.
+		// Wait until both have read it: a change that only one has read dies with Redis if Redis
+		// dies at once.
 		time.Sleep(time.Duration(300+g.Random.IntN(400)) * time.Millisecond)
 	}
 	var wrong []string

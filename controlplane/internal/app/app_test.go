@@ -206,8 +206,8 @@ func expect(t *testing.T, out <-chan answer, version uint64, within time.Duratio
 	}
 }
 
-// A deploy refills no bucket: what was used before a restart in good order stays used, and
-// policies, history and secret stay.
+// A deploy refills no bucket: used tokens stay used after an orderly restart, and policies, history
+// and secret stay.
 func TestRestartOnTheEmbeddedStore(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "")
@@ -330,8 +330,8 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// A policy set that is put on one replica reaches the nodes of another, and both grant from the
-// same buckets.
+// A policy set that is put on one replica reaches the nodes of the other replica, and both grant
+// from the same buckets.
 func TestTwoReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	one, two := start(t, "", server.URL()), start(t, "", server.URL())

@@ -21,8 +21,8 @@ func storeTime(t *testing.T, server *redistest.Server) time.Time {
 	return time.Unix(seconds, micros*1000)
 }
 
-// A control plane whose clock is an hour off has bans and orders end by the store's clock, ends
-// none that others have given, and says what is wrong.
+// A control plane whose clock is an hour off ends bans and orders by the store's clock. It ends
+// none that other replicas have given, and reports the wrong clock.
 func TestEndsGoByTheStoresClock(t *testing.T) {
 	clock := redistest.NewClock(t)
 	for off, words := range map[time.Duration]string{

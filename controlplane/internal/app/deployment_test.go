@@ -12,9 +12,9 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// A control plane that accepts none of the tokens of those which use a Redis belongs to another
-// deployment, and says so from its start. One that has a token in common, or a prefix of its own,
-// does not.
+// A control plane that accepts no token of the other users of a Redis belongs to another
+// deployment, and says so from its start. A control plane with a common token, or with its own
+// prefix, does not.
 func TestAnotherDeploymentIsNoticed(t *testing.T) {
 	server := redistest.Start(t)
 	for _, c := range []struct {

@@ -79,16 +79,16 @@ func TestThePolicySetComesFromFiles(t *testing.T) {
 	p.servesQuota("30")
 }
 
-// file is one that the control plane reads again, as it is when it is right.
+// file is a file that the control plane reads again. good is its text without a mistake.
 type file struct {
 	path, good string
-	// wrong is what it holds with a mistake in a line, and said how that line is named.
+	// wrong is its text with a mistake in a line, and said is the name of that line.
 	wrong, said string
 }
 
-// A file that is wrong is in the answers of the probes with the line, without what stands in it,
-// and in a metric, until it is mended. The table is of all files that are read again, by all kinds
-// of mistake; meanwhile the last good ones serve.
+// A wrong file is in the answers of the probes, with the line and without its text, and in a
+// metric, until it is mended. The table has all files that are read again, with all kinds of
+// mistakes. Meanwhile the last good files serve.
 func TestAWrongFileIsReported(t *testing.T) {
 	read := func(path string) string {
 		t.Helper()

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// A replica that has nothing to do sends Redis at most four commands a second. Its scripts run few
-// commands. A node that waits adds nothing but what it says of itself.
+// An idle replica sends Redis at most four commands a second. Its scripts run few commands. A
+// waiting node only adds the reports about itself.
 func TestAnIdleReplicaSendsFewCommands(t *testing.T) {
 	const patience = 10 * time.Second
 	server := redistest.Start(t)
@@ -31,7 +31,7 @@ func TestAnIdleReplicaSendsFewCommands(t *testing.T) {
 			<-p.poll(0)
 			go func() { <-p.poll(1) }()
 		}
-		time.Sleep(time.Second) // What the start, or the change, has asked for is over.
+		time.Sleep(time.Second) // The work after the start, or after the change, is over.
 		sent, run := count(t, server, patience)
 		t.Log("a node:", nodes, sent, run)
 		sum := func(counts map[string]int) (n int) {
@@ -54,7 +54,8 @@ func TestAnIdleReplicaSendsFewCommands(t *testing.T) {
 	}
 }
 
-// count counts the commands that a server gets, and those that scripts run there, by their names.
+// count counts the commands that a server gets, and the commands that scripts run there, by their
+// names.
 func count(t *testing.T, server *redistest.Server, during time.Duration) (sent, run map[string]int) {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Addr())
@@ -65,7 +66,7 @@ func count(t *testing.T, server *redistest.Server, during time.Duration) (sent, 
 	if _, err := fmt.Fprint(conn, "MONITOR\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(during)) // A connection has one.
+	_ = conn.SetReadDeadline(time.Now().Add(during)) // The connection has a deadline.
 	sent, run = map[string]int{}, map[string]int{}
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		_, rest, ok := strings.Cut(lines.Text(), "] \"")

@@ -85,7 +85,7 @@ func TestNodesNeedACertificate(t *testing.T) {
 	}
 }
 
-// A certificate is renewed by writing its files; what makes no sense is not taken.
+// A certificate is renewed by writing its files. Files that make no sense are not used.
 func TestCertificatesAreRenewed(t *testing.T) {
 	before, after := certtest.New(t, "before"), certtest.New(t, "after")
 	dir := t.TempDir()
@@ -187,9 +187,9 @@ func dribble(address, begin string) error {
 	}
 }
 
-// Whatever number of connections strangers open and keep, operators and nodes are served, on new
-// connections and on those that they have; the log says it once, and the metrics how many there
-// are.
+// Operators and nodes are served however many connections strangers open and keep: on new
+// connections and on their old connections. The log says it once, and the metrics count the
+// connections.
 func TestStrangersLockNoCallerOut(t *testing.T) {
 	s := bare(t)
 	s.Limits.Connections = 20

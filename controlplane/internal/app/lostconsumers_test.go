@@ -19,7 +19,7 @@ policies:
   - {name: a, partition: [consumer], limit: {quota: 10, window: 1h}}
 `
 
-// record puts what is known of a consumer.
+// record puts the record of a consumer.
 func (p *plane) record(consumer, body string) {
 	p.t.Helper()
 	a := p.do("PUT", "/v1/consumers/"+consumer, []byte(body), "If-Match", "*", "Content-Type", "application/json")
@@ -28,7 +28,7 @@ func (p *plane) record(consumer, body string) {
 	}
 }
 
-// known is the part of what is known of a consumer that the test is about.
+// known returns the part of a consumer's record that the test is about.
 func (p *plane) known(consumer string) string {
 	p.t.Helper()
 	a := p.do("GET", "/v1/consumers/"+consumer, nil)
@@ -45,8 +45,8 @@ func (p *plane) known(consumer string) string {
 	return fmt.Sprint(got.Banned != nil, got.Bypass != nil)
 }
 
-// news asks as a node that knows changes of consumers up to a revision, and waits for what it does
-// not know.
+// news asks as a node that knows changes of consumers up to a revision, and waits for later
+// changes.
 func (p *plane) news(revision uint64) (m wire.Consumers) {
 	p.t.Helper()
 	a := p.do("GET", fmt.Sprintf("/node/v1/snapshot?node=n&boot=1&after=1&wait=20s&consumers=%d",
@@ -67,8 +67,8 @@ func bans(m wire.Consumers) (n int) {
 	return n
 }
 
-// Redis goes back under a running control plane, to before some bans, pardons and bypasses, or to
-// nothing: all come back, and every node that knows what is from before hears of it.
+// Redis goes back under a running control plane, to a time before some bans, pardons and bypasses,
+// or to nothing. All come back, and every node that has the earlier state hears of them.
 func TestConsumersOfAStoreThatWentBack(t *testing.T) {
 	for name, empty := range map[string]bool{"a replica that lags": false, "nothing": true} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ policies:
   - {name: a, partition: [consumer], limits: {gold: {quota: 10, window: 1h}, free: {quota: 5, window: 1h}}}
 `
 
-// keeps is what must not be lost, as a control plane says it.
+// keeps returns the state that must not be lost, as a control plane answers it.
 func (p *plane) keeps() (all []string) {
 	set := p.do("GET", "/v1/policyset", nil)
 	note := func(what string, a answer, texts ...string) {
@@ -41,8 +41,8 @@ func (p *plane) keeps() (all []string) {
 	return append(all, fmt.Sprintf("%d bans for nodes, %v", bans(m), err))
 }
 
-// Each key that Weir writes is deleted, one after the other, as a Redis that evicts does: within
-// seconds what it held is back at the control plane that runs and at one that starts then.
+// Each key that Weir writes is deleted, one after the other, as an evicting Redis would. Within
+// seconds the running control plane, and a control plane that starts then, have its content again.
 func TestEachKeyIsLost(t *testing.T) {
 	server := redistest.Start(t)
 	p := start(t, "", server.URL())

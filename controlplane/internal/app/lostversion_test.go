@@ -14,7 +14,7 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// node is an Envoy as a control plane sees it: it polls, and says what it has.
+// node is an Envoy in the view of a control plane: it polls, and reports its version.
 type node struct {
 	version, mark string
 }
@@ -48,7 +48,7 @@ func quotaOf(t *testing.T, snapshot []byte) int64 {
 	return index.Limit(0).Params.Burst
 }
 
-// backup copies what a Redis has kept on disk; restore puts it back into one that is down.
+// backup copies the files of a Redis; restore puts them back into a Redis that is down.
 func backup(t *testing.T, server *redistest.Server, dir string) (restore func()) {
 	t.Helper()
 	if answer := server.Do("SAVE"); !strings.Contains(answer, "OK") {
@@ -103,8 +103,8 @@ func TestRestoreThenApply(t *testing.T) {
 	if got := string(p.do("GET", "/v1/nodes", nil).body); strings.Contains(got, `"lost"`) {
 		t.Errorf("nodes %s", got)
 	}
-	// One that says only now what it has is on the lost document for all to see, and no later
-	// version takes a number of a node's.
+	// A node that reports only now shows the lost document to all, and no later version takes the
+	// number of a node's version.
 	p.do("GET", "/node/v1/snapshot?node=late&boot=2&wait=0s&after=6&applied=3&applied_mark=00112233", nil)
 	p.until("/v1/nodes", http.StatusOK, `"lost":true`)
 	p.until("/metrics", http.StatusOK, "weir_nodes_behind 1")
@@ -113,8 +113,8 @@ func TestRestoreThenApply(t *testing.T) {
 	}
 }
 
-// Redis fails over to a replica that lacks the newest version while the control plane runs and a
-// pipeline repeats its PUT: no number means two documents, and what was acknowledged last is in
+// Redis fails over to a replica that lacks the newest version, while the control plane runs and a
+// pipeline repeats its PUT. No number means two documents, and the last acknowledged version is in
 // force everywhere.
 func TestFailoverDuringRepeatedPuts(t *testing.T) {
 	dir := t.TempDir()

@@ -78,7 +78,7 @@ const quotaPolicies = `{"version": "weir/v1", "policies": [
 	{"name": "queues", "match": {"descriptors": [{"name": "queue", "present": true}]}, "partition": [],
 	 "limit": {"quota": 60, "window": "1m"}, "algorithm": "sliding_window_counter", "mode": "strict"}]}`
 
-// Filters are assigned what the policies say of their buckets, and orders reach them.
+// Filters are assigned tokens according to the policies of their buckets, and orders reach them.
 func TestQuotas(t *testing.T) {
 	s := bare(t)
 	s.Listeners.RLQS, s.Listeners.RLQSOpen = "127.0.0.1:0", true
@@ -95,10 +95,11 @@ func TestQuotas(t *testing.T) {
 		tokens.FillInterval.Seconds < 100 {
 		t.Errorf("assigned %v", tokens)
 	}
-	// What cannot be assigned is left alone.
+	// A bucket that cannot be assigned is left alone.
 	f.report(1, "queue", "q")
 	f.report(1)
-	// A bucket with an entry more is another one, which no policy is for: it is not limited.
+	// A bucket with one more entry is a different bucket. No policy is for it, so it is not
+	// limited.
 	f.report(1, "user", "b", "route", "x")
 	f.until("b", "ALLOW_ALL")
 	order := `{"orders": [{"state": "off", "reason": "test"}]}`

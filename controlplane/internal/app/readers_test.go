@@ -103,7 +103,7 @@ func TestReadersLeaveGrantsAlone(t *testing.T) {
 // served are lease requests that were answered in time and late, and readers that were answered.
 type served struct{ good, late, reads int64 }
 
-// share is how much of what was asked was answered in time.
+// share returns the share of the questions that were answered in time.
 func (s served) share() float64 { return float64(s.good) / float64(max(s.good+s.late, 1)) }
 
 // goodput has nodes ask for tokens beside readers.

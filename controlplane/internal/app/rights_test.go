@@ -13,7 +13,7 @@ import (
 )
 
 // The control plane does not start with a Redis that may evict state that cannot be lost, unless
-// forced, and it says what to do.
+// forced. It names the remedy.
 func TestARedisThatEvictsRefusesTheStart(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	s := bare(t)

@@ -19,8 +19,8 @@ const (
 	callersSpan  = "00f067aa0ba902b7"
 )
 
-// A request and the calls to Redis that it makes are one trace, which goes on with the caller's.
-// Nothing of what was asked is in it.
+// A request and its calls to Redis are one trace, which continues the caller's trace. It has
+// nothing of the request's content.
 func TestRequestsAreTraced(t *testing.T) {
 	collector := otlptest.Start(t)
 	s := bare(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// A policy that is off, by the set or by an order, is not among those that no request meets: no
-// request can.
+// A policy that is off, by the set or by an order, does not count as a policy that no request
+// meets: no request can meet it.
 func TestPoliciesThatAreOffAreNotUnmet(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	past := now.Add(-time.Second)

@@ -46,8 +46,8 @@ func refuse(t *testing.T, words string, hangsUp bool) (url string) {
 	return "redis://weir:secret@" + listener.Addr().String()
 }
 
-// Whatever a Redis says in place of an answer, and whether it hangs up then: /readyz/store and what
-// people ask say it in a sentence, and the log in its words.
+// Whatever a Redis sends in place of an answer, and whether it hangs up then or not, /readyz/store
+// and the answers to people describe it in a sentence. The log has the words of Redis.
 func TestTheStoresOwnWords(t *testing.T) {
 	for _, c := range []struct {
 		words, said string

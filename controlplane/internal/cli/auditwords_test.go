@@ -44,8 +44,8 @@ func TestSentences(t *testing.T) {
 		{`{"action": "key.reset", "resource": "keys/login/0d", "reason": "fixed"}`, "key 0d of login: reset: fixed"},
 		{`{"action": "key.grant", "resource": "keys/login/0d", "after": {"tokens": 1}}`, "key 0d of login: given 1 token"},
 		{`{"action": "key.unban", "resource": "keys/login/0d"}`, "key 0d of login: no longer banned"},
-		// What was too large to be kept, what a newer control plane writes, and what a terminal
-		// must not see.
+		// A value that was too large to be kept, a value of a newer control plane, and text that a
+		// terminal must not see.
 		{`{"action": "enforcement.put", "resource": "enforcement", "before": "5000 bytes"}`,
 			`enforcement.put of enforcement: "5000 bytes" → -`},
 		{`{"action": "penalty.pardon", "resource": "penalties/01", "reason": "why"}`, "penalty.pardon of penalties/01: - → -: why"},

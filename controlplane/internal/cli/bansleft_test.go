@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
-// What a command has ended does not stay, also by an answer of a replica that has not heard of it.
+// A ban that a command has ended does not stay, even if a replica that has not heard of it answers.
 func TestBansLeft(t *testing.T) {
 	all := []api.StandingAnswer{
 		{What: api.StandingBan, Reason: api.BannedBySet},

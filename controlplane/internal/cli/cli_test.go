@@ -31,7 +31,7 @@ const (
 	adminToken  = "admin-token-of-the-tests"
 	viewerToken = "viewer-token-of-the-tests"
 	nodeToken   = "node-token-of-the-tests"
-	// expiredToken is one that was a viewer's.
+	// expiredToken is an expired token of a viewer.
 	expiredToken = "expired-token-of-the-tests"
 )
 
@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// scripts is where a file for each command, or group of them, is: what it does and what it says to
-// mistakes.
+// scripts is the folder with a file for each command, or group of commands: its work and its
+// answers to mistakes.
 const scripts = "testdata/script"
 
 // Each script talks to a control plane of its own.
@@ -73,7 +73,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// serve runs a control plane until what is given to atEnd is called.
+// serve runs a control plane until the function given to atEnd is called.
 func serve(t *testing.T, atEnd func(func())) (address string) {
 	t.Helper()
 	token := func(name, secret string, role auth.Role) auth.Token {
@@ -112,8 +112,8 @@ func stranger(t *testing.T) string {
 	return s.URL
 }
 
-// withoutStore is a control plane whose store is away and whose clock is wrong: what it holds has
-// two pages of versions.
+// withoutStore returns the address of a control plane whose store is away and whose clock is wrong.
+// Its memory has two pages of versions.
 func withoutStore(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -147,7 +147,7 @@ func polls(ts *testscript.TestScript, _ bool, nodes []string) {
 	}
 }
 
-// remember sets a variable to what the first group of an expression is in what was printed last.
+// remember sets a variable to the first group of an expression in the last output.
 func remember(ts *testscript.TestScript, _ bool, args []string) {
 	found := regexp.MustCompile("(?m)" + args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
 	if len(found) != 2 {
@@ -175,7 +175,7 @@ func offends(ts *testscript.TestScript, _ bool, args []string) {
 	if answer.StatusCode != http.StatusNoContent {
 		ts.Fatalf("a report is answered with %s", answer.Status)
 	}
-	// Another report that changes nothing would not be listed, so the list is what is waited for.
+	// Another report that changes nothing would not be listed, so wait for the list.
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		list, err := http.NewRequest(http.MethodGet, ts.Getenv("WEIR_SERVER")+"/v1/penalties?key="+args[1], nil)
 		ts.Check(err)

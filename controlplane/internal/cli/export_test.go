@@ -4,7 +4,7 @@ package cli
 type Command struct {
 	// Path is its words, like rollout promote.
 	Path string
-	// Detail is what its help says below the flags.
+	// Detail is the text of its help below the flags.
 	Detail string
 }
 

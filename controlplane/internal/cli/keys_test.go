@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
-// A key with a limit of requests in flight comes with the nodes that hold its permits.
+// A key with a limit of requests in flight is printed with the nodes that hold its permits.
 func TestPrintHolders(t *testing.T) {
 	var out strings.Builder
 	err := printKey(&out, api.KeyAnswer{Policy: "jobs", Key: "ab", Durable: true, Buckets: []api.BucketAnswer{

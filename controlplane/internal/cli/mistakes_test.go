@@ -19,16 +19,17 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// mistakesFile has mistakes that operators make and how each is answered, for people to read:
+// mistakesFile has mistakes that operators make, with the answer to each mistake, for people to
+// read:
 //
-//	== what the mistake is
+//	== the name of the mistake
 //	-- file --
 //	its text; with "escaped" behind the name as Go writes it
-//	$ weir COMMAND, METHOD PATH or plugin, all with < FILE for what is sent
-//	what is answered
+//	$ weir COMMAND, METHOD PATH or plugin, all with < FILE for the input
+//	the answer
 //
 // WEIR_UPDATE_GOLDEN writes the answers anew. Read them then: each names cause and place, guesses
-// what was meant, and says what to do.
+// the intention, and tells the remedy.
 const mistakesFile = "testdata/mistakes.txt"
 
 // TestMistakesAreAnswered holds each answer to the file, and asserts that no mistake is a success.
@@ -136,7 +137,7 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-// words are those of a command, as a shell splits them, and the file behind <.
+// words splits a command like a shell, and returns the file behind <.
 func words(command string) (args []string, in string) {
 	for _, w := range regexp.MustCompile(`'[^']*'|\S+`).FindAllString(command, -1) {
 		args = append(args, strings.Trim(w, "'"))
@@ -147,7 +148,7 @@ func words(command string) (args []string, in string) {
 	return args, ""
 }
 
-// ask runs a command and returns what it says, and whether it says that something is wrong.
+// ask runs a command and returns its output, and whether the output reports a mistake.
 func ask(t *testing.T, server, command string) (said string, wrong bool) {
 	t.Helper()
 	args, file := words(command)

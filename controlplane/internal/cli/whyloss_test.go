@@ -19,7 +19,8 @@ func TestWhySaysThatPlacesAreElsewhere(t *testing.T) {
 	}
 }
 
-// A refusal by what a store has lost is no failure to reach it, which other sources are of.
+// A refusal because a store lost counters is no failure to reach the store, unlike refusals of
+// other sources.
 func TestWhySaysThatCountersWereLost(t *testing.T) {
 	for source, lost := range map[string]bool{"central": true, "lease": true, "cached_denial": true,
 		"share": false, "failure_deny": false} {

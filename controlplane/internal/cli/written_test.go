@@ -14,8 +14,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
-// What is wrong with the part that a command writes is said in the words of its line. A part that
-// was there before keeps its path: the line does not have it.
+// A problem in the part that a command writes is explained in the words of the command line. A part
+// that was there before keeps its path: the line does not have it.
 func TestOnlyWhatACommandWritesIsSaidInItsWords(t *testing.T) {
 	const before = `{"tier": "free", "banned": {"expires_at": "2030-01-01T00:00:00Z"},
 		"overrides": [{"policy": "a", "limit": "unlimited"}, {"policy": "b", "limit": "unlimited"}],

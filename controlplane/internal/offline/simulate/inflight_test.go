@@ -47,7 +47,8 @@ func TestAnAdaptiveLimitRefusesNothing(t *testing.T) {
 	}
 }
 
-// With a max_wait requests wait for a place, as many as there are places, in their order.
+// With a max_wait requests wait for a place in their order. At most one request waits for each
+// place.
 func TestInFlightWaits(t *testing.T) {
 	log := func(every, lasts int) string {
 		var b strings.Builder

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A log says what requests have cost by their status, a header of the response or their duration,
-// once they are over. What it does not say costs what `missing` says.
+// A log has the costs of requests that are known later, by their status, a response header or their
+// duration. A cost that the log lacks is the value of `missing`.
 func TestCostsThatAreKnownLater(t *testing.T) {
 	log := func(fields ...string) string {
 		var b strings.Builder

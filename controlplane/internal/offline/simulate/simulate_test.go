@@ -39,8 +39,8 @@ identity: {consumer: [{header: x-api-key}, {jwt: sub}, {query: key}]}
 policies:
   - {name: api, match: {paths: ["/v1/**"]}, partition: [consumer], limit: {quota: %d, window: 10s}}`
 
-// The refusals of a random log are those of one bucket for each caller that is asked in the order
-// of time.
+// The refusals of a random log equal the refusals of one bucket for each caller that is asked in
+// the order of time.
 func TestDecidesAsBucketsDo(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -226,8 +226,8 @@ func TestALogBeginsLate(t *testing.T) {
 	}
 }
 
-// Memory is bounded: of many callers those with many refusals stay, and counts are off by no more
-// than they say.
+// Memory is bounded: the callers with many refusals stay, and counts are wrong by at most their
+// Error.
 func TestCallersAreBounded(t *testing.T) {
 	c := newCallers(50)
 	truth := map[string]int64{}

@@ -45,10 +45,10 @@ import (
 type breakable struct {
 	*localstore.Store
 	mode atomic.Value // "", "away", "panic" or "outrun": others are faster with consumers
-	// unable, if not nil, is what the store fails with once so many buckets have been changed.
+	// unable, if not nil, is the error of the store after changes buckets have been changed.
 	changes int
 	unable  error
-	// lost: it has lost state, so that no bucket is known to hold what was not used.
+	// lost is true if the store has lost state, so that no bucket is known to hold unused tokens.
 	lost bool
 }
 
@@ -587,7 +587,7 @@ func TestSnapshotAndLeases(t *testing.T) {
 	}
 }
 
-// Labels come from the routes, not from what clients send.
+// Labels are the names of routes, never the text of clients.
 func TestMetricsAreBounded(t *testing.T) {
 	p := newPlane(t)
 	for _, path := range []string{"/one", "/two/three", "/v1/versions/17", "/v1/versions/18"} {
@@ -684,7 +684,7 @@ func TestStoreAway(t *testing.T) {
 	p.store.mode.Store("")
 	p.eventually("/readyz/store", 200)
 
-	empty := newPlane(t) // One that holds nothing.
+	empty := newPlane(t) // It holds no policy set.
 	empty.store.mode.Store("away")
 	for _, path := range []string{"/v1/policyset", "/v1/policies/a", "/v1/versions"} {
 		empty.problem(empty.do(call{"root", "GET", path, nil, ""}), 503, "store-unavailable")
@@ -740,7 +740,7 @@ func TestIfMatchIsExact(t *testing.T) {
 	}
 }
 
-// What the log says of a request without a token is true, whatever its header holds.
+// The log of a request without a token is true for every value of its header.
 func TestAnotherSchemeIsNoToken(t *testing.T) {
 	p := newPlane(t)
 	p.problem(p.do(call{"", "GET", "/v1/nodes", map[string]string{"Authorization": "Basic token of root"}, ""}), 401,

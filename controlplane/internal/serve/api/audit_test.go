@@ -17,8 +17,8 @@ func (p *plane) audit(query string) api.AuditAnswer {
 	return decoded[api.AuditAnswer](p.t, p.do(call{"eyes", "GET", "/v1/audit?" + query, nil, ""}))
 }
 
-// Each change has an entry that says who made it and what it did; what was refused or only tried
-// has none.
+// Each change has an entry with its author and its effect. A refused change and a dry run have no
+// entry.
 func TestAuditSaysWhoChangedWhat(t *testing.T) {
 	p := withTiers(t) // one version
 	const alice = "/v1/consumers/alice?source=header:x-api-key"
@@ -70,7 +70,7 @@ ed editor policy.put policies/ 1 2
 	}
 }
 
-// tier is the tier or the version of what an entry says was there.
+// tier returns the tier, or the version, in a value of an entry.
 func tier(value any) any {
 	fields, _ := value.(map[string]any)
 	for _, name := range []string{"tier", "version"} {
@@ -132,7 +132,7 @@ func TestAuditFilters(t *testing.T) {
 	blind.problem(blind.do(call{"eyes", "GET", "/v1/audit", nil, ""}), 503, "store-unavailable")
 }
 
-// busy is a store whose audit has so many newer entries of other changes.
+// busy is a store whose audit has newer entries of other changes.
 type busy struct {
 	*breakable
 	newer []audit.Entry
@@ -155,8 +155,8 @@ func (b *busy) Audit(ctx context.Context, before string, limit int) ([]audit.Ent
 	return append(all, older...), err
 }
 
-// A name of which no change is found is refused only where the whole audit was looked at: what is
-// further back, or out of reach, may be about it.
+// A name without any change is refused only if the whole audit was read: entries further back, or
+// out of reach, may have the name.
 func TestAuditRefusesNoNameThatItMayHave(t *testing.T) {
 	var store *busy
 	p := newPlaneWith(t, func(c *api.Config) {
@@ -181,7 +181,7 @@ func TestAuditRefusesNoNameThatItMayHave(t *testing.T) {
 			t.Errorf("%s: %+v, want %d", query, got, want)
 		}
 	}
-	for i := range 5000 { // As many as one answer looks through.
+	for i := range 5000 { // One answer reads at most this number of entries.
 		at := time.Now().Add(2*time.Hour - time.Duration(i)*time.Second)
 		store.newer = append(store.newer, audit.Read("meta", at.UnixMicro(),
 			fmt.Sprint(at.UnixMicro(), ` {"by": "root", "action": "penalty.pardon", "resource": "penalties"}`)))

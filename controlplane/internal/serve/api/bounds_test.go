@@ -63,7 +63,7 @@ func TestEachTokenHasARate(t *testing.T) {
 	if w := p.from(here, policySet); w.Code != 200 {
 		t.Errorf("a second later: %d", w.Code)
 	}
-	for range 10 { // An administrator spends what it has in both places.
+	for range 10 { // An administrator uses its rates in both places.
 		p.do(call{who: "root", method: "GET", path: "/v1/policyset"})
 		p.do(call{who: "root", method: "GET", path: poll.path})
 		p.from(here, call{method: "GET", path: "/v1/usage"}) // Needs no token, so the address counts.
@@ -83,8 +83,8 @@ func TestEachTokenHasARate(t *testing.T) {
 	}
 }
 
-// A caller that sends wrong tokens is no longer answered one by one, and fills no log. A caller at
-// the same address that has a right one is served.
+// Wrong tokens of a caller are no longer answered one by one, and fill no log. A caller with a
+// right token at the same address is served.
 func TestWrongTokensHaveARate(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	p := newPlaneWith(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
@@ -180,7 +180,7 @@ func TestStrangersBehindAnIngressHoldNoCallerUp(t *testing.T) {
 	}
 }
 
-// use has a consumer use some of what it has.
+// use spends some tokens of a consumer.
 func (p *plane) use(t *testing.T, consumer string) {
 	t.Helper()
 	k := p.key(t, call{"ed", "POST", "/v1/keys/api/reset?source=header:x-api-key&partition=consumer:" + consumer, nil,
@@ -193,8 +193,8 @@ func (p *plane) use(t *testing.T, consumer string) {
 	p.spend(t, m.Freed[0].Bucket, 1, 3)
 }
 
-// What a client says of its address counts from a trusted proxy alone, and no more than the last
-// that is none.
+// An address in a header counts only from a trusted proxy, and only the last address that is no
+// proxy counts.
 func TestForwardedAddressesCountFromTrustedProxiesAlone(t *testing.T) {
 	p := newPlaneWith(t, func(c *api.Config) {
 		c.Proxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
@@ -275,7 +275,7 @@ func TestLinesOfARequestHaveItsID(t *testing.T) {
 	}
 }
 
-// A node that has gone wild: other nodes get exactly what is theirs, and it makes nothing grow.
+// A hostile node: other nodes get exactly their tokens, and the node makes nothing grow.
 func TestAHostileNode(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put("*", set); w.Code != 200 { // a: 10 per minute

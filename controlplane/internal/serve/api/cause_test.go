@@ -40,7 +40,7 @@ func TestCause(t *testing.T) {
 		full:                     "the disk of the store is full",
 		refused:                  "the store cannot be reached: dial: connect: connection refused",
 		context.DeadlineExceeded: "the store does not answer in time",
-		// A Redis that hangs: the system's connection still takes what is written.
+		// A Redis that hangs: the system's connection still takes written bytes.
 		&net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}: "the store does not answer in time",
 		os.ErrDeadlineExceeded: "the store does not answer in time",
 	} {

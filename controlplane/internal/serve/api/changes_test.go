@@ -62,8 +62,7 @@ func TestChangesAreFollowed(t *testing.T) {
 	}
 }
 
-// Nothing changes but what is counted: the answer comes at the end of the wait, and at the end of
-// the process.
+// Only the counts change: the answer comes at the end of the wait, and at the end of the process.
 func TestWaitingForChangesEnds(t *testing.T) {
 	stopping, stop := context.WithCancel(t.Context())
 	p := newPlaneOn(t, "", func(c *api.Config) { c.Stopping = stopping })

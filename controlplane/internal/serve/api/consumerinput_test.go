@@ -161,7 +161,7 @@ func partStays(t *testing.T, at string, put func(body string) call) {
 			t.Errorf("after %s\n%s", body, w.Body)
 		}
 	}
-	// A part that changes is held to the policy set of now, and so is one that was taken back.
+	// A part that changes must fit the present policy set, and so must a part that was taken back.
 	for body, want := range map[string]string{
 		`{"tier": "premium", "overrides": [` + api + `, ` + log + `]}`:        "tier: must be one of the tiers free",
 		`{"overrides": [` + strings.Replace(api, "500", "501", 1) + `]}`:      "overrides[0].policy: is none: the policy set has no policy \"api\"",
@@ -218,8 +218,8 @@ func TestManyConsumersAtOnce(t *testing.T) {
 	}
 }
 
-// A consumer's own limit can be under a policy that only the version has which is rolled out, and
-// its tier one of that version. What is cancelled with the version sleeps.
+// A consumer's own limit can be under a policy that only the version of a rollout has, and its tier
+// can be a tier of that version. If the version is cancelled, both sleep.
 func TestAConsumerHasWhatARolloutBrings(t *testing.T) {
 	p := newPlane(t)
 	set := func(tiers, only string) string {
@@ -269,8 +269,8 @@ policies:
 	p.problem(p.do(alice), 422, "invalid-consumer")
 }
 
-// As many overrides as are accepted may be put again as they are: the roots that nodes get beside
-// them take no room of theirs.
+// The maximum number of overrides may be put again unchanged: the roots that nodes get beside them
+// take none of their room.
 func TestOverridesThatWereAcceptedMayBePutAgain(t *testing.T) {
 	p := newPlane(t)
 	limits := func(each time.Duration) string { // A request in each.

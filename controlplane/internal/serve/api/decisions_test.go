@@ -129,7 +129,7 @@ func (p *plane) seeSeries() {
 	}
 }
 
-// What nodes measure of the policies in force is in the history, and of no others.
+// The history has the measures of nodes for the policies in force, and for no other policies.
 func TestMeasuresAreKept(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, `

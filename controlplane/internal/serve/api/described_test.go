@@ -55,7 +55,7 @@ var spec = sync.OnceValue(func() *openapi3.T {
 	return doc
 })
 
-// operationOf finds what describes a request.
+// operationOf finds the description of a request.
 func operationOf(r *http.Request) (path string, item *openapi3.PathItem, op *openapi3.Operation) {
 	for path, item := range spec().Paths.Map() {
 		pattern := "^" + regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), "[^/]+") + "$"
@@ -66,8 +66,8 @@ func operationOf(r *http.Request) (path string, item *openapi3.PathItem, op *ope
 	return "", nil, nil
 }
 
-// asDescribed fails unless an answer is one that the description has: its status, headers, media
-// type and body. Every request of this package's tests goes through it.
+// asDescribed fails unless the description has an answer: its status, headers, media type and body.
+// Every request of this package's tests is checked by it.
 func (p *plane) asDescribed(r *http.Request, w *httptest.ResponseRecorder) {
 	p.t.Helper()
 	path, item, op := operationOf(r)
@@ -264,7 +264,7 @@ func TestRequestsAreHeldAgainstTheDescription(t *testing.T) {
 			}
 		})
 	}
-	// Probes and scrapes may say what they like; so may filters that are newer.
+	// Probes, scrapes and newer filters may send unknown parameters.
 	for _, c := range []call{
 		{"", "GET", "/healthz?verbose", nil, ""}, {"", "GET", "/metrics?from=here", nil, ""},
 		{"envoy", "GET", "/node/v1/snapshot?node=a&after=1&colour=blue", nil, ""},
@@ -275,8 +275,8 @@ func TestRequestsAreHeldAgainstTheDescription(t *testing.T) {
 	}
 }
 
-// example is what the description shows for an answer of an operation, or for its request with
-// status 0.
+// example returns the description's example for an answer of an operation, or for its request if
+// status is 0.
 func example(t *testing.T, method, path string, status int) any {
 	t.Helper()
 	op := spec().Paths.Value(path).GetOperation(method)
@@ -295,7 +295,7 @@ func example(t *testing.T, method, path string, status int) any {
 	return nil
 }
 
-// The examples are what happens: requests do what the answers beside them say.
+// The examples are true: each request gets the answer beside it.
 func TestExamplesAreTrue(t *testing.T) {
 	p := newPlane(t)
 	shown := func(w *httptest.ResponseRecorder, method, path string, status int, besides ...string) {
@@ -305,7 +305,7 @@ func TestExamplesAreTrue(t *testing.T) {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 		want := maps.Clone(example(t, method, path, status).(map[string]any))
-		for _, field := range besides { // what depends on the moment
+		for _, field := range besides { // the moment decides
 			if (got[field] == nil) != (want[field] == nil) {
 				t.Errorf("%s %s: %s is in one of both only", method, path, field)
 			}
@@ -365,7 +365,7 @@ func TestExamplesAreTrue(t *testing.T) {
 		strings.Replace(set, "10", "-1", 1)}), "PUT", "/v1/policyset", 422, id)
 	p.store.mode.Store("panic")
 	shown(p.do(call{"eyes", "GET", "/v1/versions", nil, ""}), "GET", "/v1/versions", 500, id)
-	p = newPlane(t) // One that holds nothing.
+	p = newPlane(t) // It holds no policy set.
 	p.store.mode.Store("away")
 	shown(p.do(call{"eyes", "GET", "/v1/versions", nil, ""}), "GET", "/v1/versions", 503, id)
 

@@ -52,7 +52,7 @@ func TestEnforcement(t *testing.T) {
 	if !strings.Contains(p.log.String(), `off for 100 % of everything: every checkout is refused; enforce for 25 % of policy api, tier free until `) {
 		t.Errorf("log %s", p.log)
 	}
-	// A node that asks is answered before all else; one that does not ask is not.
+	// A node that asks is answered before all else; a node that does not ask is not.
 	w = p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=0&node=n&wait=5s&enforcement=0"})
 	var m wire.Enforcement
 	if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Orders) != 2 ||
@@ -72,7 +72,7 @@ func TestEnforcement(t *testing.T) {
 		t.Errorf("%+v", nodes)
 	}
 	p.problem(p.do(call{"ed", "PUT", "/v1/enforcement", map[string]string{"If-Match": `"0"`}, body}), 412, "changed-meanwhile")
-	// What GET answers can be put back.
+	// The answer to GET can be put back.
 	w = p.do(call{who: "eyes", method: "GET", path: "/v1/enforcement"})
 	again, _ := p.orders(t, etag, w.Body.String())
 	if len(again.Orders) != 2 || !again.Orders[0].Since.Equal(got.Orders[0].Since) {
@@ -193,8 +193,8 @@ func TestEnforcementWithoutTheStore(t *testing.T) {
 	}
 }
 
-// A control plane that has never reached the store does not know what is in force: it obeys who
-// replaces whatever there is.
+// A control plane that has never reached the store does not know the orders in force. It obeys a
+// caller that replaces all orders.
 func TestEnforcementBeforeTheStoreWasReached(t *testing.T) {
 	p := newPlaneOn(t, "away", func(*api.Config) {})
 	p.problem(p.do(call{who: "eyes", method: "GET", path: "/v1/enforcement"}), 503, "store-unavailable")

@@ -29,7 +29,7 @@ policies:
   - {name: gone, match: {paths: [/api/**]}, partition: [], limit: {quota: 2, window: 1h}, enforcement: 'off'}
 `
 
-// explain asks what a request would be answered.
+// explain asks for the answer that a request would get.
 func (p *plane) explain(body string) api.ExplainedAnswer {
 	p.t.Helper()
 	return decoded[api.ExplainedAnswer](p.t, p.do(call{"eyes", "POST", "/v1/explain",
@@ -52,7 +52,7 @@ func inWords(a api.ExplainedAnswer) string {
 	return strings.Join(words, " ")
 }
 
-// The status of an answer is that of the set's responses where they say one.
+// The set's responses decide the status of an answer, if they have a status.
 func TestAnAnswerOfTheSetIsExplained(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, toExplain+
@@ -147,7 +147,7 @@ func TestARequestIsExplained(t *testing.T) {
 	}
 }
 
-// What explain says of a bucket is what weir keys get says, and asking charges nothing.
+// explain and weir keys get show the same about a bucket, and the question charges nothing.
 func TestAnExplanationSaysWhatKeysSay(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, toExplain); w.Code != 200 {
@@ -189,8 +189,8 @@ func TestAnExplanationSaysWhatKeysSay(t *testing.T) {
 	}
 }
 
-// What a bucket lacks after a loss of the store may be what was lost: explain says so in the words
-// of the refusal, and does not say that the limit is used up.
+// After a loss of the store, missing tokens of a bucket may be lost tokens. explain says so in the
+// words of the refusal, and does not say that the limit is used up.
 func TestALossIsNoUse(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, toExplain); w.Code != 200 {

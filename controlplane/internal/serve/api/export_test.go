@@ -22,5 +22,5 @@ func Routes(h http.Handler) (routes []string) {
 	return routes
 }
 
-// Status is what errors of a code are answered with, 0 if that is not known.
+// Status returns the status of answers to errors of a code, 0 if it is not known.
 func Status(code errs.Code) int { return answers[code].status }

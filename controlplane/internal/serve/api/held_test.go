@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
-// heldSet has what each question below needs.
+// heldSet has everything that the questions below need.
 const heldSet = `version: weir/v1
 tiers: [free, paid]
 identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}
@@ -16,9 +16,10 @@ policies:
   - {name: a, partition: [consumer], limit: {quota: 10, window: 1m}}
 `
 
-// heldQuestions are all questions that people and their programs ask, with how each is answered
-// while the store is away: by what is held, with a header that says so and since when; by what is
-// held whole, or with complete in the body; or not at all, and then why.
+// heldQuestions are all questions of people and their programs, with the way in which each is
+// answered while the store is away. The answer comes from memory, with a header that says so and
+// since when. Or it comes from memory and is whole, or has complete in the body. Or there is no
+// answer, and the error says why.
 var heldQuestions = []struct{ path, how, has string }{
 	{"/v1/policyset", "held", "name: a"},
 	{"/v1/policies", "memory", `"name":"a"`},
@@ -42,7 +43,7 @@ var heldQuestions = []struct{ path, how, has string }{
 	{"/v1/top", "memory", `"complete":`},
 	{"/v1/series", "memory", `"complete":`},
 	{"/v1/series/comparison", "memory", `"complete":`},
-	// What a caller has left is in the store alone, and half of an answer would promise too much.
+	// The remaining quota is in the store alone, and half of an answer would promise too much.
 	{"/v1/usage", "refused", ""},
 	{"/v1/session", "none", ""},
 	{"/v1/changes", "none", ""},
@@ -103,7 +104,8 @@ func TestWhatIsHeldIsSaidWhileTheStoreIsAway(t *testing.T) {
 	p.problem(p.do(call{"root", "GET", "/v1/consumers/bob", nil, ""}), 404, "not-found")
 }
 
-// Of many consumers a replica holds those that changed last, and says that it does not know others.
+// A replica holds the consumers that changed last, and says that it does not know all other
+// consumers.
 func TestWhatIsNotHeldIsNotInvented(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, heldSet); w.Code != 200 {

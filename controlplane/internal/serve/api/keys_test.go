@@ -45,13 +45,13 @@ func withKeysPlane(t *testing.T) *plane {
 
 const alice = "?partition=consumer:al/i+ce&partition=method:GET&source=header:x-api-key"
 
-// spend has a node take tokens of the first of a key's buckets.
+// spend takes tokens, as a node, from the first of a key's buckets.
 func (p *plane) spend(t *testing.T, bucket keyhash.Key, limit uint32, tokens int64) {
 	t.Helper()
 	p.lease(t, wire.LeaseItem{Bucket: bucket, Limit: limit, Waiting: tokens, Cost: 1})
 }
 
-// lease has a node ask about one bucket.
+// lease asks, as a node, about one bucket.
 func (p *plane) lease(t *testing.T, item wire.LeaseItem) {
 	t.Helper()
 	request := wire.LeaseRequest{Node: "n", Boot: 1, Seq: 1, Version: 1, Items: []wire.LeaseItem{item}}
@@ -158,7 +158,7 @@ policies:
 		t.Fatal(err)
 	}
 	person := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-	bucketOf := func(path string) keyhash.Key { // Nodes hear of what a reset has freed.
+	bucketOf := func(path string) keyhash.Key { // Nodes hear of buckets that a reset has filled.
 		t.Helper()
 		p.key(t, call{"ed", "POST", path, nil, `{"reason": "to begin with"}`})
 		var m wire.Enforcement
@@ -195,8 +195,8 @@ policies:
 	}
 }
 
-// What was used is given back, at most all of it; nodes hear which buckets to ask about again; the
-// audit has it all.
+// Used tokens are given back, at most all of them. Nodes hear which buckets to ask about again, and
+// the audit has it all.
 func TestKeysAreResetAndGranted(t *testing.T) {
 	p := withKeysPlane(t)
 	const path = "/v1/keys/shared?partition=header:x-tenant:acme"
@@ -208,7 +208,7 @@ func TestKeysAreResetAndGranted(t *testing.T) {
 		}
 		return m
 	}
-	// The bucket is learnt from what nodes hear of the first reset.
+	// Learn the bucket from the message that nodes get after the first reset.
 	if got := p.key(t, call{"ed", "POST", strings.Replace(path, "shared?", "shared/reset?", 1), nil, `{"reason": "to begin with"}`}); got.Buckets[0].Level != 5 {
 		t.Errorf("%+v", got)
 	}
@@ -413,7 +413,7 @@ func TestKeysAreRefused(t *testing.T) {
 	p.problem(p.do(call{"ed", "POST", "/v1/keys/shared/grant", nil, `{"tokens": 1, "reason": "x"}`}), 503, "store-unavailable")
 }
 
-// A bucket has one name, wherever it is shown: what top and why say of a caller is found by keys.
+// A bucket has one name, wherever it is shown: keys finds the buckets that top and why name.
 func TestABucketHasOneName(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, limited); w.Code != 200 {

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// One operation is a lease call about one bucket from a node, all but the connection: what the
-// control plane itself does, with the embedded store.
+// One operation is a node's lease call about one bucket, without the connection: the control
+// plane's own work with the embedded store.
 func BenchmarkLeaseCall(b *testing.B) {
 	p := newPlane(b)
 	const plenty = "version: weir/v1\npolicies:\n  - {name: a, partition: [], limit: {quota: 1000000, window: 366d}}\n"

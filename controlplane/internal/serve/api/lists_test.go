@@ -99,8 +99,8 @@ func TestPoliciesAreFound(t *testing.T) {
 	}
 }
 
-// An order changes how a policy is enforced, and so what is found; one about a tier leaves that as
-// it is, and one that has ended does, too.
+// An order changes the enforcement of a policy, and so the list that finds it. An order about a
+// tier does not change the list, and neither does an order that has ended.
 func TestPoliciesAreFoundByOrders(t *testing.T) {
 	p := newPlane(t)
 	p.putSeveral()
@@ -162,8 +162,8 @@ func TestPoliciesAreListedWhileTheyChange(t *testing.T) {
 	}
 }
 
-// heard has nodes in all states: two active ones that have everything, one of them in another zone,
-// one behind with the version, one on the failure ladder, and one that is back from there.
+// heard adds nodes in all states. Two active nodes have everything, one of them in another zone.
+// One node is behind with the version. One is on the failure ladder, and one is back from it.
 func heard(p *plane, orders uint64) {
 	for i, n := range []struct{ id, zone, applied string }{
 		{"edge-1", "a", "1"}, {"edge-2", "B", "1"}, {"edge-3", "a", "0"}, {"core-4", "a", "1"}, {"core-5", "edge", "1"},
@@ -230,7 +230,7 @@ func TestNodesAreFound(t *testing.T) {
 	}
 }
 
-// What a list cannot be asked for is refused with what it can be.
+// A list refuses a wrong parameter, and names the possible values.
 func TestListsSayWhatTheyCanBeAskedFor(t *testing.T) {
 	p := newPlane(t)
 	p.putSeveral()

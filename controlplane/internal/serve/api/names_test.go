@@ -31,16 +31,16 @@ var free = map[string]bool{
 	"abort_if": true, "If-Match": true, "If-None-Match": true, "X-Api-Key": true,
 }
 
-// bodies are those without which an operation is refused for another reason.
+// bodies are the bodies of operations that are refused without a body.
 var bodies = map[string]string{
 	"POST /v1/keys/{policy}/reset": `{"reason": "x"}`, "POST /v1/keys/{policy}/grant": `{"reason": "x", "tokens": 1}`,
 	"POST /v1/keys/{policy}/ban": `{"reason": "x"}`, "POST /v1/penalties/pardon": `{"reason": "x"}`,
 	"PUT /v1/consumers/{id}": `{"tier": "free"}`, "PATCH /v1/policies/{name}": `{"mode": "strict"}`,
 }
 
-// A question with a typo is refused, with the name and a guess, and never answered with nothing,
-// which would read like "all is well". The table is all operations and all of their parameters:
-// a new one that is neither a name nor free fails.
+// A question with a typo is refused, with the name and a guess. It is never answered with an empty
+// list, which would read like "all is well". The table has all operations and all of their
+// parameters: a new parameter that is neither a name nor free fails.
 func TestNoQuestionIsAnsweredForANameThatIsNone(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, named); w.Code != 200 {
@@ -54,7 +54,7 @@ func TestNoQuestionIsAnsweredForANameThatIsNone(t *testing.T) {
 				continue
 			}
 			for _, ref := range append(item.Parameters, op.Parameters...) {
-				if names(t, ref.Value) && !(method == "PUT" && path == "/v1/policies/{name}") { // It makes one.
+				if names(t, ref.Value) && !(method == "PUT" && path == "/v1/policies/{name}") { // It makes a policy.
 					tried[ref.Value.Name]++
 					p.refusesTypo(method, path, ref.Value)
 				}
@@ -127,7 +127,7 @@ func (p *plane) refusesTypo(method, path string, wrong *openapi3.Parameter) {
 	}
 }
 
-// What has been counted is shown under its name, though the policy is gone meanwhile.
+// Counts are shown under the name of their policy, even if the policy is gone.
 func TestWhatIsCountedIsShownOfAPolicyThatIsGone(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, limited); w.Code != 200 {

@@ -18,8 +18,7 @@ policies:
     limit: {quota: 10, window: 1d}
 `
 
-// bounds say what each field of a lease request cannot go beyond, whatever a
-// node says.
+// bounds name the bound of each field of a lease request, whatever a node sends.
 var bounds = map[string]string{
 	"LeaseRequest.Node": "a name", "LeaseRequest.Boot": "a name", "LeaseRequest.Seq": "is repeated in the answer",
 	"LeaseRequest.Version": "a version that is known", "LeaseRequest.Items": "see LeaseItem",
@@ -66,7 +65,7 @@ func eachLie[T any](t *testing.T, base T, lie func(field string, it T)) {
 	}
 }
 
-// No field of a lease request is believed beyond what the limit in force allows.
+// Each field of a lease request counts only up to the bound of the limit in force.
 func TestNoFieldOfALeaseRequestIsBelievedBeyondTheLimit(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, fieldSet); w.Code != 200 {

@@ -19,20 +19,22 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// lie is a message in which one field says what no node says that works as it should.
+// lie is a message with one field that no working node sends so.
 type lie[M any] struct {
 	// field is its name. Say puts the lie into an honest message.
 	field string
 	say   func(*M)
-	// refused is in the sentence that refuses the message. A message that is taken shows operators
-	// what the honest one shows, with each second text of shown in place of the one before it.
+	// refused is a part of the sentence that refuses the message. If the message is accepted,
+	// operators see the same as after the honest message, with each second text of shown in place
+	// of the text before it.
 	refused string
 	shown   []string
 }
 
 const outOfRange, tooEarly = "is out of range", "ends too early"
 
-// nodeSet has a policy that goes by tier, one with a penalty, and one that has none of both.
+// nodeSet has a policy whose limits depend on the tier, a policy with a penalty, and a policy with
+// neither.
 const nodeSet = `
 version: weir/v1
 show: [path]
@@ -47,7 +49,7 @@ policies:
   - {name: plain, partition: [consumer], limit: {quota: 10, window: 1m}}
 `
 
-// eachField calls a function with the fields of a message and of what it has lists of.
+// eachField calls a function with the fields of a message and of the elements of its lists.
 func eachField(of reflect.Type, do func(field string)) {
 	for i := range of.NumField() {
 		field := of.Field(i)
@@ -66,12 +68,12 @@ func eachField(of reflect.Type, do func(field string)) {
 	}
 }
 
-// trial is what is done to each lie of a kind of message.
+// trial tries each lie of a kind of message.
 type trial[M any] struct {
 	honest func() M
 	lies   []lie[M]
-	// begin, if not nil, comes before the message, which send sends. See is what operators see
-	// after it was taken, or before there was one.
+	// begin, if not nil, is called before send, which sends the message. see returns the view of
+	// operators after the message was accepted, or before any message.
 	begin func(*plane)
 	send  func(*plane, *M) *httptest.ResponseRecorder
 	see   func(*plane, *httptest.ResponseRecorder) string
@@ -79,8 +81,8 @@ type trial[M any] struct {
 	of []reflect.Type
 }
 
-// run sends each lie. Those that are taken have a control plane of their own. Each field of the
-// messages must be in one.
+// run sends each lie. Each accepted lie has its own control plane. Each field of the messages must
+// be in a lie.
 func (r *trial[M]) run(t *testing.T) {
 	missing := map[string]bool{}
 	for _, one := range r.of {
@@ -130,7 +132,7 @@ func (r *trial[M]) start(t *testing.T) *plane {
 	return p
 }
 
-// shown is what operators see after a message was taken.
+// shown returns the view of operators after a message was accepted.
 func (r *trial[M]) shown(p *plane, say func(*M)) string {
 	p.t.Helper()
 	m := r.honest()
@@ -298,7 +300,8 @@ func TestNoFieldOfDecisionsIsBelievedBeyondItsBound(t *testing.T) {
 	(&trial[M]{honest: honest, lies: lies, send: send, see: see, of: []reflect.Type{reflect.TypeFor[M]()}}).run(t)
 }
 
-// A penalty is one that a rule in force allows, no longer than it says and remembered no longer.
+// A rule in force must allow a penalty. The penalty lasts no longer, and is remembered no longer,
+// than the rule says.
 func TestNoFieldOfOffencesIsBelievedBeyondTheRule(t *testing.T) {
 	type M = wire.Offences
 	honest := func() M {
@@ -472,7 +475,7 @@ func TestNoFieldOfAReportIsBelievedOfAnother(t *testing.T) {
 	(&trial[M]{honest: honest, lies: lies, send: send, see: see, of: types}).run(t)
 }
 
-// first is a node that shows a test what polls get.
+// first is a node that shows a test the answers to polls.
 const first = "first"
 
 // listedNodes are the other nodes as operators see them.

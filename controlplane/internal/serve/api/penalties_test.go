@@ -316,7 +316,7 @@ func TestNoNodeMakesPenaltiesLonger(t *testing.T) {
 	}
 }
 
-// What a node reports by an old version is no longer than the rule in force says.
+// A node may report a penalty by an old version. It is no longer than the rule in force says.
 func TestAnOldRuleMakesNoPenaltyLonger(t *testing.T) {
 	p := newPlane(t)
 	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
@@ -405,8 +405,8 @@ func (p *plane) keysBy(set string) [16]byte {
 	return secret
 }
 
-// A penalty refuses in the explanation what it refuses at the Envoys: with scope all what any limit
-// in force is for, and nothing in shadow.
+// The explanation shows a refusal by a penalty if the Envoys refuse: with scope all, every request
+// that meets a limit in force; in shadow, no request.
 func TestPenaltiesAreExplainedAsTheyHold(t *testing.T) {
 	p := newPlane(t)
 	const set = `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"}]},"policies":[
@@ -452,8 +452,8 @@ func TestPenaltiesAreExplainedAsTheyHold(t *testing.T) {
 	says("/own", "open passes own=shadow/refused[client_ip:192.0.2.1]")
 }
 
-// A penalty comes before buckets and before what a request lacks, and names the longest wait. A
-// limit that is suspended comes before it, and a cost that no bucket ever holds takes its place: no
+// A penalty comes before buckets and before missing values of a request, and names the longest
+// wait. A suspended limit comes before it. A cost that no bucket ever holds takes its place: no
 // wait helps there.
 func TestAPenaltyGivesWayWhereNoWaitHelps(t *testing.T) {
 	p := newPlane(t)

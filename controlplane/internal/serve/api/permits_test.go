@@ -19,8 +19,8 @@ policies:
   - {name: jobs, partition: [consumer], limit: [{quota: 10, window: 1m}, {in_flight: 20}]}
 `
 
-// An operator sees which nodes may have how many requests in flight, a caller how many more it may
-// have. A reset and a grant change what the quota beside has, and no permits.
+// An operator sees which nodes hold how many permits, and a caller sees how many more requests it
+// may have in flight. A reset and a grant change the level of the quota beside it, and no permits.
 func TestWhoHoldsPermits(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, withPermits); w.Code != 200 {

@@ -198,7 +198,8 @@ func TestEditorsNeverOverwriteEachOther(t *testing.T) {
 		t.Errorf("%d of %d writes won, the version is %s", won, len(codes), w.Header().Get("ETag"))
 	}
 
-	// An editor that says "whatever there is" changes what the others left: nothing is lost either.
+	// An editor that sends "If-Match: *" changes the document that the other editors left: nothing
+	// is lost either.
 	p.put("*", shop)
 	for i := range codes {
 		path := fmt.Sprintf("/v1/policies/p%d", i)

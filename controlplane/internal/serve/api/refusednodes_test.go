@@ -51,7 +51,7 @@ func TestRefusedNodesAreListed(t *testing.T) {
 	if a := nodesOf("?search=elsewhere"); len(a.Refused) != 0 || a.Counts.Refused != 1 {
 		t.Errorf("a search for another: %+v, %+v", a.Refused, a.Counts)
 	}
-	// What people do wrong is no node's.
+	// Mistakes of people do not count as mistakes of a node.
 	p.do(call{"nobody", "GET", "/v1/nodes", nil, ""})
 	if a := nodesOf(""); a.Refused[0].Calls != 4 {
 		t.Errorf("a person's call counts as a node's: %+v", a.Refused)

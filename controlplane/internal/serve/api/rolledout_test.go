@@ -14,8 +14,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// rolledOutSet has a limit that both versions have, one that differs, and a policy that only one
-// has.
+// rolledOutSet has a limit that both versions share, a limit that differs, and a policy that only
+// one version has.
 func rolledOutSet(quota int, only string) string {
 	return fmt.Sprintf(`
 version: weir/v1
@@ -27,7 +27,7 @@ policies:
 `, quota, only)
 }
 
-// rolledOut is a plane on which version 2 is rolled out: its limits differ from those of version 1.
+// rolledOut returns a plane with a rollout of version 2, whose limits differ from version 1.
 func rolledOut(t *testing.T) *plane {
 	t.Helper()
 	p := newPlane(t)
@@ -76,8 +76,7 @@ func bucketsText(k api.KeyAnswer) string {
 	return strings.Join(all, ", ")
 }
 
-// While a version is rolled out each view says of both versions what is true for callers of their
-// nodes.
+// During a rollout each view is true for both versions, for the callers at their nodes.
 func TestViewsKnowBothVersions(t *testing.T) {
 	p := rolledOut(t)
 	key := func(policy string) api.KeyAnswer {
@@ -160,7 +159,7 @@ func TestViewsKnowBothVersions(t *testing.T) {
 	}
 }
 
-// A refusal is shown with what the bucket holds by the version of its node.
+// A refusal is shown with the level of the bucket by the version of its node.
 func TestWhyGoesByTheVersionOfTheNode(t *testing.T) {
 	p := rolledOut(t)
 	get := call{who: "eyes", method: "GET", path: "/v1/keys/differs?partition=alice"}

@@ -227,8 +227,9 @@ func TestRolloutRefusesInItsWords(t *testing.T) {
 	}
 }
 
-// What the nodes of a rollout decide is shown beside what the others do, exactly, by policy. Counts
-// of other versions, of policies that a version lacks, and of older nodes are none of it.
+// The decisions of the rollout's nodes are shown beside the decisions of all other nodes, exactly,
+// by policy. Counts of other versions, of policies that a version lacks, and of older nodes are not
+// in them.
 func TestARolloutIsComparedWithTheOthers(t *testing.T) {
 	var past *series.Service
 	var later time.Duration

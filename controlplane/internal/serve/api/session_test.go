@@ -153,7 +153,7 @@ func TestASessionHasTheRoleOfItsToken(t *testing.T) {
 		}
 	}
 	w := p.do(call{"eyes", "PUT", "/v1/policyset", as(p.logIn("root"), "If-Match", "*"), set})
-	p.problem(w, 403, "forbidden") // The header is what was meant.
+	p.problem(w, 403, "forbidden") // The header was meant.
 	p.problem(p.do(call{"", "GET", "/node/v1/snapshot?node=a", as(p.logIn("ed")), ""}), 403, "forbidden")
 	w = p.do(call{"", "POST", "/v1/session", fromConsole(), `{"token": "token of envoy"}`})
 	p.problem(w, 403, "forbidden")
@@ -162,7 +162,7 @@ func TestASessionHasTheRoleOfItsToken(t *testing.T) {
 	}
 }
 
-// A cookie stands for its token, and ends with it.
+// A cookie is as good as its token, and ends with it.
 func TestASessionEndsWithItsToken(t *testing.T) {
 	now := time.Now()
 	clock := func() time.Time { return now }
@@ -242,7 +242,7 @@ func TestGuessingTokensIsBounded(t *testing.T) {
 
 func TestTheConsoleIsServed(t *testing.T) {
 	p := newPlane(t)
-	for _, kind := range []string{"text/javascript", "text/css", "image/svg+xml"} { // Their text is what is held.
+	for _, kind := range []string{"text/javascript", "text/css", "image/svg+xml"} { // Check their text as it is.
 		openapi3filter.RegisterBodyDecoder(kind, openapi3filter.FileBodyDecoder)
 	}
 	files, err := console.Files()
@@ -284,7 +284,7 @@ func TestTheConsoleIsServed(t *testing.T) {
 	}
 }
 
-// A name is looked up among those that were built: no path leads out of them.
+// A name is looked up in the list of built files: no path leads out of them.
 func TestNoPathLeadsOutOfTheConsole(t *testing.T) {
 	p := newPlane(t)
 	for _, path := range []string{

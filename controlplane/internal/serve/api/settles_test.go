@@ -31,8 +31,8 @@ policies:
   - {name: plain, partition: [consumer], limit: {quota: 100, window: 1h}}
 `
 
-// owes has a node reserve 80 tokens of one of alice's buckets, and settle them with what the
-// request has cost.
+// owes reserves, as a node, 80 tokens of one of alice's buckets, and settles them with the
+// request's cost.
 func (p *plane) owes(t *testing.T, bucket keyhash.Key, limit uint32, actual int64) {
 	t.Helper()
 	for _, item := range []wire.LeaseItem{
@@ -43,8 +43,8 @@ func (p *plane) owes(t *testing.T, bucket keyhash.Key, limit uint32, actual int6
 	}
 }
 
-// Operators and callers see how a policy charges whose costs are known later, what is owed, and
-// when the next request is let in: in windows as in buckets of tokens.
+// Operators and callers see how a policy charges requests whose costs are known later, the owed
+// tokens, and the time when the next request is let in: for windows and for token buckets.
 func TestWhatIsOwedIsShown(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, withCosts); w.Code != 200 {

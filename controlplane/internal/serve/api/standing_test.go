@@ -23,7 +23,7 @@ policies:
   - {name: login, partition: [client_ip], limit: {quota: 10, window: 1m}}
 `
 
-// standingIn is what an answer says of a caller before any limit: what, of which policy, and why.
+// standingIn returns an answer's standing of a caller before any limit: kind, policy and reason.
 func (p *plane) standingIn(c call) []string {
 	p.t.Helper()
 	got := decoded[struct{ Standing []api.StandingAnswer }](p.t, p.do(c))
@@ -80,7 +80,7 @@ func TestWhatStandsBeforeALimitIsSaidFirst(t *testing.T) {
 		"policy=login&partition=client_ip:192.0.2.2": {}, "policy=api&partition=consumer:x": {"shadow api look"}})
 }
 
-// says holds what why says of callers.
+// says checks the standing of callers in the answers of why.
 func (p *plane) says(want map[string][]string) {
 	p.t.Helper()
 	for query, want := range want {
@@ -115,8 +115,8 @@ func (p *plane) punish(t *testing.T, consumer string) {
 	p.t.Fatal("the penalty is not listed")
 }
 
-// Each answer to an operator names the orders that are in force beside the policy set, also one
-// that enforces what the set has in shadow; no other answer does.
+// Each answer to an operator names the orders that are in force beside the policy set, also an
+// order to enforce a policy that the set has in shadow. No other answer does.
 func TestOrdersAreNamedOnEachAnswer(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, standingSet); w.Code != 200 {
@@ -186,7 +186,7 @@ func TestABanOfAConsumerSaysThatItIsLifted(t *testing.T) {
 	}
 }
 
-// bansRefuse has a node report what bans refused, of each key and reason three requests.
+// bansRefuse reports, as a node, refusals by bans: three requests for each key and reason.
 func (p *plane) bansRefuse(reasons map[keyhash.Key]uint8) {
 	p.t.Helper()
 	m := wire.Decisions{Node: []byte("envoy-1"), Version: 1,
@@ -200,8 +200,8 @@ func (p *plane) bansRefuse(reasons map[keyhash.Key]uint8) {
 	}
 }
 
-// What a ban of a key refuses is found by the key, as the policy has it, beside no other key's; a
-// ban has no bucket that holds anything.
+// The refusals by a ban of a key are found by the key, in the form of the policy, and by no other
+// key. A ban has no bucket, so it has no level.
 func TestWhatABanOfAKeyRefusesIsFoundByTheKey(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, standingSet); w.Code != 200 {
@@ -235,7 +235,7 @@ func TestWhatABanOfAKeyRefusesIsFoundByTheKey(t *testing.T) {
 	}
 }
 
-// What a ban refuses is in every answer about refusals, as the description has them.
+// The refusals by a ban are in every answer about refusals, in the form of the description.
 func TestWhatABanRefusesIsInEveryAnswer(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, standingSet); w.Code != 200 {

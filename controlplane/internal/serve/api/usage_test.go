@@ -29,8 +29,7 @@ func usage(key string) call {
 	return call{method: "GET", path: "/v1/usage", header: map[string]string{"X-Api-Key": key}}
 }
 
-// Callers see what is theirs and need no token for it; an unknown key looks like one that is not
-// used.
+// Callers see their own quota and need no token for it. An unknown key looks like an unused key.
 func TestUsage(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, withUsage); w.Code != 200 {
@@ -57,14 +56,14 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%v: %s", c.header, got)
 		}
 	}
-	// What alice has used is alice's alone.
+	// Tokens that alice has used are missing for alice alone.
 	k := p.key(t, call{"ed", "POST", "/v1/keys/api/reset?partition=consumer:alice&source=header:x-api-key", nil, `{"reason": "to learn the buckets"}`})
 	w := p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=5s&enforcement=0"})
 	var m wire.Enforcement
 	if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Freed) != 1 || len(k.Buckets) != 2 {
 		t.Fatalf("%v %+v", err, m)
 	}
-	p.spend(t, m.Freed[0].Bucket, 1, 30) // It is that of both tiers.
+	p.spend(t, m.Freed[0].Bucket, 1, 30) // Both tiers share it.
 	got := ask(usage("alice"))
 	if got.Tier != "premium" || got.Limits[0].Quota != 100 || got.Limits[0].Remaining != 70 ||
 		got.Limits[0].FullAfterSeconds <= 0 {

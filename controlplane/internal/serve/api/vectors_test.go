@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// An explanation foretells what the filter and the rate limit service answer by the vectors, and
-// callers read the same figures at /v1/usage.
+// An explanation predicts the answers of the filter and of the rate limit service by the vectors,
+// and callers read the same figures at /v1/usage.
 func TestVectors(t *testing.T) {
 	now := func() time.Time { return time.Unix(answertest.Wall, 0) }
 	for _, v := range answertest.Read(t, "../../../../client/testdata/answers.json") {

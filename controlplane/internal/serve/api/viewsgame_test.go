@@ -34,7 +34,7 @@ policies:
 
 var gamePolicies = []string{"api", "log", "opt", "here"}
 
-// facts are what one view says of a caller, by what each is about. Views that know a fact must
+// facts are the statements of one view about a caller, by subject. Views that know a fact must
 // agree about it.
 type facts map[string]string
 
@@ -58,17 +58,19 @@ func contradictions(views map[string]facts) (all []string) {
 	return all
 }
 
-// viewsGame is an operator and some nodes at work, and what all views must then say.
+// viewsGame is an operator and some nodes at work, with the statements that all views must then
+// make.
 type viewsGame struct {
 	*plane
 	t *testing.T
 	r *rand.Rand
-	// entries are the acts of the operator. refused are what nodes reported, by policy.
+	// entries counts the acts of the operator. refused counts the refusals that nodes reported, by
+	// policy.
 	entries int
 	refused map[string]int64
 	// order is the policy and the state of the order in force, if there is one.
 	order, state string
-	// banned, bypassed and keyBanned are what callers are; keyBanned is by caller and policy.
+	// banned, bypassed and keyBanned hold the states of callers; keyBanned is by caller and policy.
 	banned, bypassed, keyBanned, penalised map[string]bool
 	// rolledOut: version is in force beside version 1.
 	rolledOut bool
@@ -135,7 +137,7 @@ func (g *viewsGame) turn(who string) {
 	}
 }
 
-// consumer is what a caller is to have, at times with a limit of its own.
+// consumer returns the document of a caller, at times with its own limit.
 func (g *viewsGame) consumer(who string) string {
 	has := map[string]any{}
 	if g.banned[who] {
@@ -184,7 +186,7 @@ func (g *viewsGame) take(who, p string) {
 	}
 }
 
-// report has a node say whom it refused.
+// report reports a refusal as a node.
 func (g *viewsGame) report(who, p string) {
 	n := 1 + g.r.Int64N(5)
 	at := uint32(slices.Index(gamePolicies, p))
@@ -202,7 +204,8 @@ func (g *viewsGame) report(who, p string) {
 	g.refused[p] += n
 }
 
-// standingText is what stands before the limits, without what callers must not know.
+// standingText returns the standing before the limits, without the parts that callers must not
+// know.
 func standingText(all []api.StandingAnswer) string {
 	var lines []string
 	for _, s := range all {
@@ -211,7 +214,7 @@ func standingText(all []api.StandingAnswer) string {
 	return strings.Join(lines, ", ")
 }
 
-// model is what must be so by what was done.
+// model returns the facts that follow from the acts.
 func (g *viewsGame) model(who string) facts {
 	known := facts{"entries": fmt.Sprint(g.entries), "access": "open"}
 	switch off := g.order == "" && g.state == "off"; {
@@ -245,7 +248,7 @@ func answer[T any](g *viewsGame, c call) T {
 	return decoded[T](g.t, g.do(c))
 }
 
-// stands is what stands before the limits of a policy, nil if nothing of the kind does.
+// stands returns the standing of a kind before the limits of a policy, nil if there is none.
 func (g *viewsGame) stands(all []api.StandingAnswer, what any, p string) *api.StandingAnswer {
 	for i := range all {
 		if all[i].What == what && all[i].Policy == p {
@@ -330,7 +333,7 @@ func (g *viewsGame) addUsage(known facts, who string) {
 	}
 }
 
-// explained is what a version makes of a request of the caller.
+// explained returns the facts in the explanation of a caller's request by a version.
 func (g *viewsGame) explained(who string, version uint64) facts {
 	body := fmt.Sprintf(`{"url": "/x", "version": %d, "headers": [{"name": "x-api-key", "value": %q}]}`, version, who)
 	x := answer[api.ExplainedAnswer](g, call{method: "POST", path: "/v1/explain", body: body,

@@ -38,14 +38,15 @@ func TestABucketIsWorthItsLease(t *testing.T) {
 
 func TestTheLeaseCoversTheLifeAndTheWay(t *testing.T) {
 	for _, ttl := range []quota.Span{quota.Second, assign.MaxTTL} {
-		slow := ttl + ttl/1001 // What a clock that is slow by 1 in 1000 makes of it.
+		slow := ttl + ttl/1001 // the ttl on a clock that is slow by 1 in 1000
 		if lease := assign.Lease(ttl); lease < assign.Late+slow {
 			t.Errorf("tokens of an assignment of %d µs are leased for %d", ttl, lease)
 		}
 	}
 }
 
-// Split gives all there is to those who want it, and to none more than to another who lacks some.
+// Split gives all tokens to the filters that want some. No filter gets more than another filter
+// that lacks some.
 func TestSplitIsFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wants := rapid.SliceOfN(rapid.Int64Range(0, 100), 1, 10).Draw(t, "wants")

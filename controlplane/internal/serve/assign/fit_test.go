@@ -30,7 +30,7 @@ func TestThroughput(t *testing.T) {
 	}
 }
 
-// What the quota filters cannot be assigned has a reason.
+// A limit that the quota filters cannot be assigned has a reason.
 func TestUnfit(t *testing.T) {
 	inFlight := policy.Limit{}
 	inFlight.InFlight = true

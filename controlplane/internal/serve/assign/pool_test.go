@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// What filters are to get, by their demand: many requests get tokens for half a second at a time,
-// few get a few tokens for long.
+// The assignments by demand: filters with many requests get tokens for half a second at a time,
+// filters with few requests get a few tokens for long.
 func TestRounds(t *testing.T) {
 	for _, c := range []struct {
 		what         string
@@ -51,7 +51,8 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// A filter that comes between two rounds is assigned at once, and joins the others in the next one.
+// A filter that comes between two rounds is assigned at once, and joins the next round of all
+// filters.
 func TestANewcomerJoins(t *testing.T) {
 	f := assign.Figures{}.With(params(t, 100, quota.Second, 1000), 1, 1000)
 	var p assign.Pool
@@ -108,8 +109,8 @@ func TestFiltersAreForgotten(t *testing.T) {
 	}
 }
 
-// A report says what came since the last one, whenever that was: one that comes twice or at once
-// makes no rate by itself.
+// A report has the requests since the last report, whenever that was. A report that comes twice, or
+// two reports at once, make no rate by themselves.
 func TestDemand(t *testing.T) {
 	type report struct {
 		seconds float64

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Each identity source that policy sets have is one of calls, and the consumer that it finds is the
-// one that people name with the same source and value.
+// Each identity source of policy sets is also a source of calls. It finds the same consumer that
+// people name with this source and value.
 func TestEachSourceIsFoundInCalls(t *testing.T) {
 	secret := [16]byte{7}
 	var all []policy.Source
@@ -47,8 +47,8 @@ func TestEachSourceIsFoundInCalls(t *testing.T) {
 	}
 }
 
-// Entries whose keys are spelled like parts of a partition are what Envoy knows of the request. A
-// key that has a meaning counts once, and nothing of a call is left in the next.
+// Entries whose keys are spelled like parts of a partition are facts that Envoy knows of the
+// request. A key with a meaning counts once, and nothing of a call is left in the next call.
 func TestEntriesAreWhatARequestIs(t *testing.T) {
 	var g calls.Gatherer
 	g.Begin()

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A policy is for a descriptor with the same keys and values: in their order where entries have
-// one, in any where they have none.
+// A policy is for a descriptor with the same keys and values: in their order if the entries have an
+// order, else in any order.
 func TestPoliciesAreFoundByDescriptors(t *testing.T) {
 	store := &controlplanetest.Store{Now: func() quota.Instant { return 1 }}
 	plane := controlplanetest.New(store, 1, 1, time.Now, func() float64 { return 0 })

@@ -133,7 +133,7 @@ func (w *world) health(service string) healthpb.HealthCheckResponse_ServingStatu
 	return answer.Status
 }
 
-// counted is what the metrics say of the calls of a method.
+// counted returns the metrics of the calls of a method.
 func (w *world) counted() string {
 	recorder := httptest.NewRecorder()
 	w.metrics.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -192,7 +192,7 @@ func TestWithoutTokens(t *testing.T) {
 	}
 }
 
-// What a handler returns, or panics with, is a status that says whose fault it is.
+// An error or a panic of a handler becomes a status that says whose fault it is.
 func TestErrors(t *testing.T) {
 	w := start(t, func(c *grpcserver.Config) { c.Patience = 20 * time.Millisecond })
 	for _, c := range []struct {
@@ -407,7 +407,7 @@ func TestARemovedAuthorityIsOutAtOnce(t *testing.T) {
 	}
 }
 
-// Reflection names what is served.
+// Reflection names the services.
 func TestReflection(t *testing.T) {
 	w := start(t, func(*grpcserver.Config) {})
 	stream, err := reflectionpb.NewServerReflectionClient(w.client).ServerReflectionInfo(bearer(t.Context(),

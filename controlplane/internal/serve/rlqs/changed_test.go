@@ -9,7 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// changing stands as it is set to, and has tokens for each ask but the next ones that fail.
+// changing is a Source with a standing that tests set. It has tokens for each ask, except for the
+// next asks that must fail.
 type changing struct {
 	rlqs.Standing
 	failing int
@@ -27,7 +28,7 @@ func (c *changing) Take(_ context.Context, asks []rlqs.Ask) {
 	}
 }
 
-// newest keeps what a filter was sent last, and counts.
+// newest keeps the last action that a filter was sent, and counts the actions.
 type newest struct {
 	rlqs.Action
 	n int
@@ -38,8 +39,8 @@ func (o *newest) Offer(actions []rlqs.Action) {
 	o.Action = actions[len(actions)-1]
 }
 
-// Assignments of a slow limit live for minutes. A ban, a bypass or another limit reaches the filter
-// within four seconds all the same; while nothing changes, the filter keeps what it has.
+// Assignments of a slow limit live for minutes. A ban, a bypass or a changed limit reaches the
+// filter within four seconds all the same. While nothing changes, the filter keeps its assignment.
 func TestAChangeDoesNotWaitForTheEndOfAnAssignment(t *testing.T) {
 	limited := func(n int64) rlqs.Standing {
 		p, err := quota.NewParams(n, 24*quota.Hour, n)

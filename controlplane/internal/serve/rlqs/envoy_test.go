@@ -21,22 +21,22 @@ type node struct {
 	// rate is the requests a second that it gets.
 	rate  float64
 	alive bool
-	// stream is the connection to a control plane, nil without one.
+	// stream is the connection to a control plane, nil without a connection.
 	stream *stream
 	// silent: it reports no more.
 	silent bool
-	// made: the filter knows the bucket. Tokens are what it holds of an assignment.
+	// made: the filter knows the bucket. tokens are the tokens left of an assignment.
 	made     bool
 	assigned bool
 	tokens   float64
 	bucket   assign.Bucket
 	counted  quota.Instant
 	expires  quota.Instant
-	// requests are those that no report has had yet.
+	// requests counts the requests since the last report.
 	requests int64
-	// epoch tells the Envoy from the one that replaced it.
+	// epoch differs between the Envoy and its replacement.
 	epoch int
-	// hoards: it has few requests, claims many, and uses what it has at the last moment.
+	// hoards: it has few requests, claims many, and uses its tokens at the last moment.
 	hoards bool
 }
 
@@ -79,7 +79,7 @@ func (s *stream) cut() {
 	s.plane.plan()
 }
 
-// Offer implements rlqs.Outlet: what may be sent is on its way for a while.
+// Offer implements rlqs.Outlet: the actions are on their way for a while.
 func (s *stream) Offer(actions []rlqs.Action) {
 	g := s.node.game
 	sent := g.now + quota.Instant(s.plane.took)
@@ -128,7 +128,7 @@ func (n *node) receive(a rlqs.Action) {
 	}
 }
 
-// spree uses all that the node has at once, and what the limit has besides.
+// spree uses all tokens of the node at once, and all other tokens of the limit.
 func (n *node) spree() {
 	g := n.game
 	if g.plant == endless {
@@ -179,7 +179,7 @@ func (n *node) request() {
 	}
 }
 
-// report sends what was counted; it may be late, doubled, or lost with the stream.
+// report sends the counts; the report may be late, doubled, or lost with the stream.
 func (n *node) report() {
 	if n.stream == nil || !n.made {
 		return
@@ -235,7 +235,7 @@ func (n *node) load() {
 	g.after(pause, n.load)
 }
 
-// crash replaces the Envoy by another.
+// crash replaces the Envoy by a new Envoy.
 func (n *node) crash() {
 	n.epoch++
 	if n.stream != nil {

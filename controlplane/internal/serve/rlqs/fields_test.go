@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// heard notes what a filter reported, and what was ignored of it.
+// heard notes the reports of a filter, and the parts of them that were ignored.
 type heard struct {
 	text string
 }

@@ -24,15 +24,15 @@ const (
 	shortLease
 	// countedAtOnce has tokens count as used when they are granted.
 	countedAtOnce
-	// doubled gives each round twice what was granted.
+	// doubled gives each round twice the granted tokens.
 	doubled
-	// carriedOver has the filter keep what was left when it gets another assignment.
+	// carriedOver: the filter keeps its unused tokens when it gets a new assignment.
 	carriedOver
-	// endless has assignments never expire in the filter.
+	// endless: assignments never expire in the filter.
 	endless
 	// quick has assigned buckets earn their tokens every second.
 	quick
-	// sentLate has the control plane send what the store took too long for.
+	// sentLate: the control plane sends assignments for which the store took too long.
 	sentLate
 	plants
 )

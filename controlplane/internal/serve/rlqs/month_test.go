@@ -17,7 +17,7 @@ func (open) Stand(context.Context, rlqs.ID) rlqs.Standing {
 }
 func (open) Take(context.Context, []rlqs.Ask) {}
 
-// sink takes what a filter is sent, and forgets it.
+// sink takes the actions for a filter, and forgets them.
 type sink struct{}
 
 func (sink) Offer([]rlqs.Action) {}

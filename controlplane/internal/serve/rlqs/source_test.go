@@ -18,7 +18,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// store grants at most so many tokens of each bucket, and fails for those that it does not have.
+// store grants at most the tokens of has for each bucket, and fails for a bucket that is not in it.
 type store struct {
 	mu  sync.Mutex
 	has map[keyhash.Key]int64
@@ -46,8 +46,8 @@ func (s *store) GrantFor(_ context.Context, req wire.LeaseRequest, span quota.Sp
 	return reply, nil
 }
 
-// A bucket with several limits gets what all of them hold, and each is asked for no more than the
-// ones before it have granted.
+// A bucket with several limits gets the tokens that all of them hold. Each limit is asked for no
+// more than the limits before it have granted.
 func TestAllLimitsMustHaveTheTokens(t *testing.T) {
 	s := &store{has: map[keyhash.Key]int64{{1}: 100, {2}: 40, {3}: 7}}
 	of := func(keys ...byte) limits {
@@ -106,8 +106,8 @@ func TestAnOutboxKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// A limit of which a request takes nothing limits no bucket, and a cost that a report cannot say
-// counts as one. A cost that the bucket's own entries say, and that is none, is refused.
+// A limit of which a request takes nothing limits no bucket. A cost that a report cannot have
+// counts as 1. A wrong cost in the bucket's own entries is refused.
 func TestCostsOfABucket(t *testing.T) {
 	for _, c := range []struct {
 		cost, entry string

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// inTurn has one goroutine at a time ask the control plane, which is for one.
+// inTurn lets one goroutine at a time ask the control plane, which is not for concurrent use.
 type inTurn struct {
 	mu   sync.Mutex
 	next rls.Leases
@@ -26,8 +26,8 @@ func (l *inTurn) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseRe
 	return l.next.Grant(ctx, req)
 }
 
-// Calls at once, each with memory that others have used, get what one after the other would: no
-// token more and none less.
+// Concurrent calls, each with memory that other calls have used, get the tokens that sequential
+// calls would get: no token more and none less.
 func TestCallsAtOnce(t *testing.T) {
 	w := begin(t, `
 version: weir/v1

@@ -93,17 +93,17 @@ func (p *peer) say(line map[string]any) (plain, undone *rlspb.RateLimitResponse,
 // The stated differences between Weir and envoyproxy/ratelimit, as docs/integrate/rls.md has them.
 const (
 	chargesRefused = "a refused call is charged"       // And so later ones can be refused that Weir allows.
-	showsRefused   = "a refused call shows its charge" // In what is left of the limits that would have allowed it.
+	showsRefused   = "a refused call shows its charge" // The remaining tokens show it.
 	showsLeft      = "a refused limit shows what is left"
 	showsShadow    = "a rule in shadow shows its limit" // quota_mode is such a rule too.
 	showsUnlimited = "an unlimited rule says so"
 	showsUnused    = "an unused limit has a reset"
 )
 
-// Weir answers as envoyproxy/ratelimit does, call by call, but for the stated differences: the same
+// Weir answers like envoyproxy/ratelimit, call by call, except for the stated differences: the same
 // code of the call and of each descriptor, the same limit, the same rest of it and the same reset.
-// The peer answers twice: as it is, and with what a refused call has taken given back. The second
-// must be equal.
+// The peer answers twice: unchanged, and with the tokens of refused calls given back. The second
+// answer must be equal.
 func TestEnvoyproxyRatelimit(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -224,7 +224,7 @@ func (c *comparison) call() {
 	}
 }
 
-// hits is what a descriptor counts for.
+// hits returns the number of hits of a descriptor.
 func hits(in *rlspb.RateLimitRequest, i int) uint32 {
 	if own := in.Descriptors[i].HitsAddend; own != nil {
 		return uint32(own.Value)
@@ -232,7 +232,8 @@ func hits(in *rlspb.RateLimitRequest, i int) uint32 {
 	return max(1, in.HitsAddend)
 }
 
-// compare says what differs between two answers about a descriptor, and is not stated.
+// compare returns the difference between two answers about a descriptor, unless it is a stated
+// difference.
 func (c *comparison) compare(in *rlspb.RateLimitRequest, i int, ours, theirs *rlspb.RateLimitResponse) string {
 	got, want := ours.Statuses[i], theirs.Statuses[i]
 	rule := c.tree.rules[want.GetCurrentLimit().GetName()]
@@ -286,8 +287,8 @@ func (c *comparison) compare(in *rlspb.RateLimitRequest, i int, ours, theirs *rl
 	return ""
 }
 
-// charged is what the descriptors up to the last have taken of the bucket of the i-th, in the
-// peer's answer.
+// charged returns the hits that the descriptors up to the last have taken from the bucket of the
+// i-th descriptor, in the peer's answer.
 func (c *comparison) charged(in *rlspb.RateLimitRequest, i, last int, theirs *rlspb.RateLimitResponse) (sum uint32) {
 	bucket := c.bucket(in, i, theirs)
 	for j := 0; j <= last; j++ {
@@ -298,8 +299,8 @@ func (c *comparison) charged(in *rlspb.RateLimitRequest, i, last int, theirs *rl
 	return sum
 }
 
-// bucket names the bucket of a descriptor: its rule, and its entries but for the values that share
-// one.
+// bucket names the bucket of a descriptor: its rule, and its entries. It leaves out values that
+// share a bucket.
 func (c *comparison) bucket(in *rlspb.RateLimitRequest, i int, theirs *rlspb.RateLimitResponse) string {
 	text := theirs.Statuses[i].GetCurrentLimit().GetName()
 	shared := c.tree.shares(text)

@@ -2,10 +2,10 @@ package rls
 
 import "github.com/weir-proxy/weir/shared/wire"
 
-// Wait has what no caller waits for run before the call is answered.
+// Wait finishes all background work of a call before the call is answered.
 func (s *Service) Wait() { s.beside = func(f func()) { f() } }
 
-// Full has as many calls be with the store as may.
+// Full fills all places of calls at the store.
 func (s *Service) Full() {
 	for s.asking.Take() {
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/controlplanetest"
 )
 
-// The service refuses what the simulation of the same requests refuses, and policies in shadow and
-// candidates would refuse the same. The filter is held to it by the same games: test/simulation.
+// The service refuses the same requests as the simulation, and so do policies in shadow and
+// candidates. The filter is tested by the same games: test/simulation.
 func TestDecidesAsTheSimulation(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

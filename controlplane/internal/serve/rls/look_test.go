@@ -16,11 +16,12 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// patience is how long a call under a penalty may take in all: half of what Envoy waits by default.
+// patience is how long a call under a penalty may take in all: half of the time that Envoy waits by
+// default.
 const patience = 10 * time.Millisecond
 
-// lagging answers as another does, each request after a time of its own; one whose caller has not
-// so much patience gets an error.
+// lagging answers like inTurn, each request after its own delay. If the delay exceeds the caller's
+// patience, it returns an error.
 type lagging struct {
 	inTurn
 	lag time.Duration
@@ -53,7 +54,7 @@ func (l *lagging) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	}
 }
 
-// lagBy has requests from now on take so long, and forgets those that were.
+// lagBy sets the delay of all further requests, and forgets the counted requests.
 func (l *lagging) lagBy(lag time.Duration) {
 	l.counts.Lock()
 	defer l.counts.Unlock()
@@ -85,7 +86,7 @@ func (w *world) sleep(d time.Duration) {
 	w.now = time.Now()
 }
 
-// answer is what a call by a caller is answered, by what, and after which time.
+// answer returns the answer to a caller's call, its source, and the time that it took.
 func (w *world) answer(caller, domain string) (answer, source string, took time.Duration) {
 	begun := time.Now()
 	out, err := w.service.ShouldRateLimit(w.t.Context(), request(domain, "header:x-api-key="+caller+"|user=u"))
@@ -113,9 +114,9 @@ func (w *world) punish(callers ...string) {
 	}
 }
 
-// A flood of calls under a penalty waits for a slow store no longer than an Envoy does, asks it
-// once, and takes no place from the calls of others, which the store decides. What it has learnt
-// late, the calls after it say.
+// A flood of calls under a penalty waits for a slow store no longer than an Envoy does. It asks the
+// store once, and takes no place from the calls of other callers, which the store decides. Later
+// calls show an answer that came too late.
 func TestAFloodUnderAPenaltyWaitsForNoSlowStore(t *testing.T) {
 	const flood, lag = 3000, 30 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
@@ -202,7 +203,7 @@ func TestAHangingStoreIsLookedAtSeldom(t *testing.T) {
 	})
 }
 
-// A caller that goes away takes nothing from those that stay.
+// A caller that goes away takes nothing from the callers that stay.
 func TestACallerThatGoesAwayHidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t, punished("", ""))
@@ -223,9 +224,9 @@ func TestACallerThatGoesAwayHidesNothing(t *testing.T) {
 	})
 }
 
-// With a healthy store the wait is true at each call: it ends at one instant, however old what is
-// remembered is, and the store is asked once a second. A request that costs something else is
-// another question; of those a second has few.
+// With a healthy store the wait is true at each call: it ends at one instant, however old the
+// remembered answer is, and the store is asked once a second. A request with a different cost is a
+// different question, and the number of such questions a second is small.
 func TestTheWaitOfAPenaltyIsTrueBetweenLooks(t *testing.T) {
 	document := strings.Replace(punished("", ""), "quota: 1, window: 10s", "quota: 100, window: 1000s", 1)
 	w := begin(t, document)

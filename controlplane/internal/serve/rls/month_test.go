@@ -9,8 +9,8 @@ import (
 )
 
 // A door that is open for a month, whose tenants come and go and whose store is away for some
-// seconds a day, is as good as a new one: it decides the same, and what it keeps is bounded by the
-// tenants of one outage.
+// seconds a day, is as good as a new door. It decides the same, and the tenants of one outage bound
+// its memory.
 func TestADoorOfAMonthIsAsGoodAsNew(t *testing.T) {
 	const days, tenants, strangers = 30, 500, 2250
 	w := begin(t, `

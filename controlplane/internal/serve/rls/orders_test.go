@@ -17,7 +17,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// known is what there is to know of one consumer.
+// known is the knowledge about one consumer.
 type known struct {
 	tier       string
 	exceptions wire.Exceptions
@@ -136,8 +136,8 @@ policies:
 	}
 }
 
-// A ban that ends by itself says when, as at an Envoy: of a consumer, and of a key that only a
-// policy for calls knows, of several the last one.
+// A ban that ends by itself names its end, as at an Envoy: the ban of a consumer, and the ban of a
+// key that only a policy for calls knows. Of several bans it names the last end.
 func TestWhenABanEnds(t *testing.T) {
 	const document = `
 version: weir/v1
@@ -220,7 +220,7 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// While the store is away each policy goes by its own on_failure, and the answer says so.
+// While the store is away each policy uses its own on_failure, and the answer says so.
 func TestFailure(t *testing.T) {
 	const set = `
 version: weir/v1
@@ -300,8 +300,8 @@ func TestReports(t *testing.T) {
 var _ match.Consumers = known{}
 var _ rls.Meter = (*world)(nil)
 
-// Calls that a ban refuses are reported as the filter reports such requests: in place of a policy,
-// and under the consumer where the call names one.
+// Calls that a ban refuses are reported in the same way as the filter reports them: with the ban in
+// place of a policy, and with the consumer if the call names a consumer.
 func TestBansAreReported(t *testing.T) {
 	const document = `
 version: weir/v1

@@ -55,8 +55,8 @@ func (w *world) withPenalties() *penalties.Service {
 	return service
 }
 
-// punished is a policy for a user's calls to /a with one token in ten seconds, and one for its
-// calls to /b with many.
+// punished returns a policy for a user's calls to /a with one token in ten seconds, and a policy
+// for its calls to /b with many.
 func punished(penalty, more string) string {
 	return `
 version: weir/v1
@@ -165,8 +165,8 @@ func TestWordsOfPenalties(t *testing.T) {
 	}
 }
 
-// A refusal by a penalty shows what the buckets of the call hold, and names a wait after which all
-// of them let it through, as the filter's does. It only looks: no bucket is charged.
+// A refusal by a penalty shows the levels of the call's buckets. It names a wait after which all of
+// them let the call through, like the filter's refusal. It only looks: no bucket is charged.
 func TestAPenaltySaysWhatTheBucketsHold(t *testing.T) {
 	const one, none, two = "ratelimit: \"a\";r=1;t=49", "ratelimit: \"a\";r=0;t=60", "ratelimit: \"b\";r="
 	set := strings.Replace(punished(", scope: all", ""), `{standard: "off"}`, "{legacy: x-ratelimit}", 1)
@@ -262,7 +262,8 @@ func TestPenaltiesLookAgainAtAStoreThatWasAway(t *testing.T) {
 	looks(false, 3, 1)
 }
 
-// The refusal that begins a penalty names its end too; one in shadow has no one wait.
+// The refusal that begins a penalty names its end too. A penalty in shadow does not lengthen the
+// wait.
 func TestTheRefusalThatBeginsAPenaltyNamesItsEnd(t *testing.T) {
 	for penalty, want := range map[string]float64{"": 60e6, ", shadow: true": 10e6} {
 		w := begin(t, punished(penalty, ""))

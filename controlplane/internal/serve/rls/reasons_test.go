@@ -89,7 +89,7 @@ policies:
 	}
 }
 
-// The sentence names what all descriptors of a bucket cost together.
+// The sentence names the total cost of all descriptors of a bucket.
 func TestACallCostsWhatItsDescriptorsDo(t *testing.T) {
 	for _, c := range []struct {
 		quota, calls      int

@@ -42,7 +42,7 @@ type world struct {
 	service *rls.Service
 	reports []*wire.Decisions
 	counted map[string]int
-	// would counts what policies in shadow and candidates would have refused.
+	// would counts the refusals that policies in shadow and candidates would have made.
 	would     map[string]int
 	consumers match.Consumers
 	penalties *penalties.Enforcer
@@ -141,8 +141,8 @@ func (w *world) ask(in *rlspb.RateLimitRequest) *rlspb.RateLimitResponse {
 	return out
 }
 
-// shown is an answer in short: the code, and of each descriptor the code, what is left of which
-// limit, and the reset.
+// shown returns an answer in short: the code, and for each descriptor the code, the remaining
+// tokens of the limit, and the reset.
 func shown(out *rlspb.RateLimitResponse) string {
 	text := out.OverallCode.String() + ":"
 	for _, s := range out.Statuses {
@@ -225,8 +225,8 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-// A call, or a descriptor, counts for several hits; a descriptor that counts for none looks, and
-// what is to be given back is not.
+// A call, or a descriptor, can count for several hits. A descriptor that counts for none only
+// looks. Nothing is given back for negative hits.
 func TestHits(t *testing.T) {
 	w := begin(t, strings.Replace(users, "quota: 2", "quota: 10", 1))
 	call := func(addend uint32, own *wrapperspb.UInt64Value, negative bool) string {
@@ -258,9 +258,8 @@ func TestHits(t *testing.T) {
 	}
 }
 
-// A policy for the call as a whole counts by the largest number that a descriptor has of its own
-// which says what the request is, and else by the call's. Descriptors of other policies change
-// nothing.
+// A policy for the call as a whole counts by the largest own number of a descriptor that describes
+// the request, else by the call's number. Descriptors of other policies change nothing.
 func TestHitsOfTheCallAsAWhole(t *testing.T) {
 	own := func(n uint64) *wrapperspb.UInt64Value { return wrapperspb.UInt64(n) }
 	const key, other = "header:x-key=a", "tokens=many"
@@ -308,9 +307,9 @@ policies:
 	}
 }
 
-// The headers have each limit once, as it is behind all descriptors of the call: one bucket by what
-// is left in the end, several by the one nearest to exhaustion or that refuses. A call that lacks a
-// part of a key has no bucket, so that no rest is named.
+// The headers have each limit once, in its state after all descriptors of the call. For one bucket
+// it is the final rest. For several buckets it is the bucket that is nearest to exhaustion or that
+// refuses. A call that lacks a part of a key has no bucket, so that no rest is named.
 func TestHeadersBehindAllDescriptors(t *testing.T) {
 	w := begin(t, `
 version: weir/v1
@@ -368,9 +367,9 @@ policies:
 	}
 }
 
-// A policy that the filter uses too is held against the call as a whole, once, by what its entries
-// say of the request; a policy that only an Envoy can count for is left out. Tokens of a bucket
-// count as leased until the answer must be there, and refill only then.
+// A policy that the filter uses too is applied to the call as a whole, once, by the facts in its
+// entries. A policy that only an Envoy can count for is left out. Tokens of a bucket count as
+// leased until the answer must be there, and refill only then.
 func TestTheCallAsAWhole(t *testing.T) {
 	w := begin(t, `
 version: weir/v1
@@ -406,7 +405,7 @@ policies:
 	}
 }
 
-// What is wrong with a call is said in a status, and costs nothing.
+// A wrong call is answered with a status, and costs nothing.
 func TestCallsThatAreRefused(t *testing.T) {
 	w := begin(t, users)
 	many := request("edge", strings.TrimSuffix(strings.Repeat("a=b|", 65), "|"))
@@ -425,7 +424,7 @@ func TestCallsThatAreRefused(t *testing.T) {
 	}
 }
 
-// What clients see is what the filter would show them.
+// Clients see the same as from the filter.
 func TestHeadersAndBody(t *testing.T) {
 	const refused = "retry-after: 60\ncache-control: no-store\n"
 	for _, c := range []struct{ headers, allowed, refused string }{

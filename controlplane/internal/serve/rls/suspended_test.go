@@ -8,7 +8,7 @@ import (
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
-// override is the limit that a descriptor brings, of so many a minute.
+// override returns the limit that a descriptor has itself: n requests a minute.
 func override(n uint32) *ratelimitpb.RateLimitDescriptor_RateLimitOverride {
 	return &ratelimitpb.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: typepb.RateLimitUnit_MINUTE}
 }

@@ -42,7 +42,7 @@ func TestABrokenFileInAConfigMap(t *testing.T) {
 	}
 }
 
-// What is written is valid, whatever the manifests hold.
+// The written policy set is valid, whatever the manifests hold.
 func FuzzIstio(f *testing.F) {
 	text, err := os.ReadFile("testdata/istio.yaml")
 	if err != nil {

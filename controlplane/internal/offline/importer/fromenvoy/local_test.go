@@ -22,7 +22,7 @@ func imported(t testing.TB, text string) *importer.Result {
 	return r
 }
 
-// always is what a filter needs to be in force.
+// always is the configuration that a filter needs to be in force.
 const always = "filter_enabled: {default_value: {numerator: 100}}, filter_enforced: {default_value: {numerator: 100}}, "
 
 // filter is the configuration of a filter chain.

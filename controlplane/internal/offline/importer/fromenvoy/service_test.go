@@ -143,8 +143,9 @@ func written(level []*node) string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// find is the rate limit service's search: at each entry the exact value, else the first wildcard
-// that fits, else the bare key; the limit is that of the node at which the entries end.
+// find searches like the rate limit service: at each entry it takes the exact value, else the first
+// wildcard that fits, else the bare key. The limit is the limit of the node at which the entries
+// end.
 func find(level []*node, entries [][2]string) int {
 	fits := func(n *node, entry [2]string, rank int) bool {
 		prefix, wild := strings.CutSuffix(n.value, "*")

@@ -190,7 +190,7 @@ items:
 	}
 }
 
-// Each setting of a plugin that limits has a verdict, and nothing else has one.
+// Each setting of a plugin that limits has a verdict, and nothing else has a verdict.
 func TestEachItemHasAVerdict(t *testing.T) {
 	text, err := os.ReadFile("testdata/kong.yaml")
 	if err != nil {
@@ -253,9 +253,8 @@ func field(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// kongsWindows is what Kong does: for each period it counts in the current part of the UTC
-// calendar, refuses if one of the counters is at its limit, and counts a request that passes in
-// all.
+// kongsWindows counts as Kong does, for each period in the current part of the UTC calendar. It
+// refuses if one of the counters is at its limit, and counts a request that passes in all counters.
 type kongsWindows struct {
 	limits map[string]int64
 	counts map[string]int64

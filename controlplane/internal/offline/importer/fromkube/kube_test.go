@@ -24,7 +24,7 @@ func imported(t testing.TB, read reader, text string) *importer.Result {
 	return r
 }
 
-// Each line of the files that is marked has a verdict, and no other line has one.
+// Each marked line of the files has a verdict, and no other line has a verdict.
 func TestEachItemHasAVerdict(t *testing.T) {
 	for name, read := range map[string]reader{"ingress": fromkube.ImportIngress, "gateway": fromkube.ImportGateway} {
 		text, err := os.ReadFile("testdata/" + name + ".yaml")
@@ -82,13 +82,12 @@ func TestIngress(t *testing.T) {
 	}
 }
 
-// bucket is the token bucket that ingress-nginx has for an address: n requests a window, and the
-// multiplier times as many at once after the first one.
+// bucket is the token bucket that ingress-nginx has for an address: n requests a window. After the
+// first request it lets n times the multiplier through at once.
 type bucket struct{ excess, last, n, window, burst int64 }
 
 func (b *bucket) take(at int64) bool {
-	// In parts of a request, of which a microsecond earns n and a request has as many as the
-	// window.
+	// The unit is a part of a request: a microsecond earns n parts, and a request is window parts.
 	excess := max(0, b.excess-(at-b.last)*b.n+b.window)
 	if b.last == 0 {
 		excess = 0
@@ -100,7 +99,7 @@ func (b *bucket) take(at int64) bool {
 	return true
 }
 
-// One path that no pattern says leaves out that path, and not the limits of the others.
+// If no pattern expresses a path, only that path is left out; the limits of all other paths stay.
 func TestAPathOfAnIngressIsLeftOut(t *testing.T) {
 	const head = "metadata:\n  name: x\n  annotations:\n    nginx.ingress.kubernetes.io/use-regex: \"true\"\n" +
 		"    nginx.ingress.kubernetes.io/limit-rps: \"5\"\n" +
