@@ -20,7 +20,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// actQuota is what each policy of the acts allows in a time in which nothing comes back.
+// actQuota is the number of requests that each policy of the acts allows within a time in which no
+// token comes back.
 const actQuota = 10
 
 // actPatience bounds the wait for an effect, on a machine that has much else to do. The time that
@@ -104,7 +105,7 @@ func (c *caller) awaits(ctx context.Context, passes bool) error {
 	})
 }
 
-// drains sends requests until the limit refuses one, and returns how many have passed.
+// drains sends requests until the limit refuses a request, and returns how many have passed.
 func (c *caller) drains(ctx context.Context) (n int, err error) {
 	err = stack.Await(ctx, c.id+" to be refused", func(ctx context.Context) error {
 		for ; n <= 10*actQuota; n++ {
@@ -189,8 +190,8 @@ type step struct {
 	refuses func(*caller) string
 }
 
-// Every act of an operator does what its command says at each door, in every mode and with every
-// algorithm, and is taken back; or the command refuses it.
+// Every act of an operator has the effect that its command names, at each door, in every mode and
+// with every algorithm, and is taken back. Otherwise the command refuses it.
 func TestEachActDoesWhatItSaysAtEachDoor(t *testing.T) {
 	t.Parallel()
 	w := startActs(t)
@@ -267,7 +268,8 @@ func isLocal(c *caller) string {
 	return ""
 }
 
-// take takes a step: the command does what it says at each door, or says that it does not.
+// take takes a step. The command has the effect that it names at each door, or says that it has
+// not.
 func (w *actWorld) take(s step) {
 	w.t.Helper()
 	begin, slowest := time.Now(), map[string]effect{}
@@ -339,7 +341,8 @@ func (w *actWorld) takeOne(s step, c *caller) (done bool, err error) {
 	return true, nil
 }
 
-// drainAgain uses up what a step gave: one request has passed, and no more than that.
+// drainAgain uses up the tokens of a step: one request has passed, and the rest of the tokens are
+// all that is left.
 func (w *actWorld) drainAgain(s step, c *caller) error {
 	if s.tokens == 0 {
 		return nil

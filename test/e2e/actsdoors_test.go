@@ -54,7 +54,8 @@ func TestEachActOnRequestsInFlight(t *testing.T) {
 // tenantEntry is the entry of the buckets in the documentation of the quota filter.
 var tenantEntry = regexp.MustCompile(`(?s)( +)tenant:\n +custom_value:.*?header_name: x-tenant\n`)
 
-// byPathAndKey has a quota filter name its buckets by what the policies of the acts go by.
+// byPathAndKey changes a quota filter's configuration: its buckets get names of the values by which
+// the policies of the acts count.
 func byPathAndKey(t *testing.T) func(string) string {
 	return func(config string) string {
 		t.Helper()
@@ -68,8 +69,8 @@ func byPathAndKey(t *testing.T) func(string) string {
 	}
 }
 
-// Every act of an operator reaches Envoy's own quota filter, which decides by itself. It gets what
-// a grant or a reset gives with its next assignment, as docs/integrate/rlqs.md says.
+// Every act of an operator reaches Envoy's own quota filter, which decides by itself. It gets the
+// tokens of a grant or a reset with its next assignment, as docs/integrate/rlqs.md says.
 func TestEachActAtQuotaFilters(t *testing.T) {
 	t.Parallel()
 	policies := []actPolicy{

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// crowded is a service with so many places, for which requests queue.
+// crowded is a service with a limited number of places, for which requests queue.
 type crowded struct {
 	places chan struct{}
 	takes  time.Duration
-	// report, if not empty, is what it says of itself.
+	// report, if not empty, is the service's report about itself.
 	report string
 	// served counts by class.
 	served [4]atomic.Int64
 }
 
-// classNames are those of the policy set, as the header x-class has them.
+// classNames are the classes of the policy set, as in the header x-class.
 var classNames = [4]string{"critical", "normal", "reads", "bulk"}
 
 func (c *crowded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -51,7 +51,7 @@ policies:
 `
 
 // offer sends requests of all classes: 5 % critical, 15 % normal, 30 % reads and 50 % bulk. It
-// counts those that were sent.
+// counts the sent requests.
 func (w *world) offer(rate float64, clients int, during time.Duration, sent *[4]atomic.Int64) tally {
 	share := [20]int{0, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3}
 	return load{clients: clients, rate: rate, during: during, request: func(i int) *http.Request {
@@ -76,9 +76,9 @@ func (w *world) gauge(metric string) (n int64) {
 	return n
 }
 
-// An upstream of 40 places is asked for three times what it can give. The lowest class is shed
-// first, critical is served, a push in the middle does not begin the limit anew, and neither before
-// nor after is anything shed.
+// An upstream of 40 places gets three times the requests that it can serve. The lowest class is
+// shed first, critical is served, and a push in the middle does not begin the limit anew. Neither
+// before nor after is any request shed.
 func TestAnUpstreamIsGuarded(t *testing.T) {
 	service := &crowded{places: make(chan struct{}, 40), takes: 200 * time.Millisecond}
 	w := start(t, setup{embedded: true, workers: 2, handler: service, policies: guarding})

@@ -78,9 +78,9 @@ policies:
 			if got.statuses[200] != 6 || got.statuses[429] != 3 {
 				t.Errorf("of 9 requests at once: %s; one is served and 5 may wait", got)
 			}
-			// Each has a turn of its own, and one that is late does not move the next: a tick is a
-			// millisecond, a strict answer may come some milliseconds late, and a busy machine any
-			// of them.
+			// Each request has its own turn, and a late request does not move the next turn. A tick
+			// is a millisecond, a strict answer may come some milliseconds late, and on a busy
+			// machine any request may be late.
 			var gaps []string
 			earliest, latest := time.Duration(0), time.Duration(0)
 			for i := 1; i < len(seen.arrivals); i++ {
@@ -204,8 +204,8 @@ func TestTheExampleRuns(t *testing.T) {
 	if passed := float64(got.statuses[200]); passed < 1000 || passed > bound {
 		t.Errorf("links followed: %s, want 1000 to %.0f", got, bound)
 	}
-	// The daily quota of a consumer has a burst of 100, the one of the address too: together they
-	// let 100 pass.
+	// The daily quota of a consumer has a burst of 100, and so has the quota of the address:
+	// together they let 100 pass.
 	if got := count(150, http.MethodPost, "/shorten", "x-api-key", "somebody"); got.statuses[200] < 100 ||
 		got.statuses[200] > 102 {
 		t.Errorf("new links: %s, want 100", got)
@@ -299,7 +299,7 @@ func TestAnAssignedTierIsInForceWithinASecond(t *testing.T) {
 		t.Errorf("premium again: %s, at most 3 of 4 were left", got)
 	}
 	busy.end().mustBe(t, 200, 429)
-	// What is known outlives the control plane.
+	// The Envoys' knowledge outlives the control plane.
 	w.controlPlane.Stop()
 	if a := ask(t, http.MethodGet, w.envoys[1].URL()+"/", "x-api-key",
 		"alice"); !strings.HasPrefix(a.Get("RateLimit-Policy"), announced["premium"]) {

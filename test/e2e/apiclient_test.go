@@ -30,9 +30,9 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // A program that sends three times its burst as fast as its client lets it is never refused, in
-// each dialect of the answers. A call for a token that comes to nothing, as on a busy machine, may
-// have taken one that no answer has shown the client. In strict mode a token counts as lent for up
-// to 100 ms, in which a full bucket earns nothing, and answers do not say so: at this rate it is an
+// each dialect of the answers. On a busy machine, a call for a token may come to nothing and have
+// taken a token that no answer has shown the client. In strict mode a token counts as lent for up
+// to 100 ms, in which a full bucket earns nothing, and answers do not say so. At this rate it is an
 // eighth of a token, less than the client leaves between its requests.
 func TestTheClientIsNotRefused(t *testing.T) {
 	t.Parallel()
@@ -43,8 +43,7 @@ func TestTheClientIsNotRefused(t *testing.T) {
 		"{standard: 'off', legacy: discord}", "{legacy: ratelimit}",
 	} {
 		t.Run(headers, func(t *testing.T) {
-			// A name of its own is a bucket of its own, so that each dialect starts with a full
-			// one.
+			// A new name makes a new bucket, so that each dialect starts with a full bucket.
 			w.awaitApplied(w.apply(fmt.Sprintf(`
 version: weir/v1
 headers: %s
@@ -120,8 +119,8 @@ func repeatRefused(t *testing.T, w *world) (status int, refusals int64) {
 	return answer.StatusCode, base.refused.Load()
 }
 
-// The answers that the page for API consumers shows are real ones, and each of its programs gets
-// all it asks for from a limit that it exceeds.
+// The answers on the page for API consumers are real answers. Each program of the page gets all its
+// requests through a limit that it exceeds.
 func TestTheConsumersPageIsTrue(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{policies: `

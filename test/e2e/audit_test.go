@@ -32,7 +32,7 @@ type content struct {
 	Tier    string
 }
 
-// read is what an entry says, in the form of v; what it does not say stays zero.
+// read returns the fields of an entry in the form of v; fields that the entry lacks stay zero.
 func read[T any](t *testing.T, text json.RawMessage) (v T) {
 	t.Helper()
 	if len(text) > 0 {
@@ -43,7 +43,7 @@ func read[T any](t *testing.T, text json.RawMessage) (v T) {
 	return v
 }
 
-// reasons are those of orders.
+// reasons returns the reasons of orders.
 func reasons(t *testing.T, text json.RawMessage) (all string) {
 	t.Helper()
 	for _, o := range read[[]struct{ Reason string }](t, text) {
@@ -75,8 +75,8 @@ func attempts(n int64, id string, random *rand.Rand) []attempt {
 	}
 }
 
-// writes makes changes, one after the other, until the control plane is gone. It returns those that
-// were answered: their kinds by their request ids.
+// writes makes changes, one after the other, until the control plane is gone. It returns the kinds
+// of the answered changes by their request ids.
 func writes(c *stack.ControlPlane, random *rand.Rand, count *atomic.Int64) map[string]string {
 	answered := map[string]string{}
 	for {
@@ -115,12 +115,12 @@ func (w *world) history() (all []change) {
 	}
 }
 
-// tale is what there must be by the audit.
+// tale is the state according to the audit.
 type tale struct {
 	// current is the number of the current version, newest the highest of all.
 	current, newest uint64
-	// draft is what is rolled out, zero if nothing is; steps is how many there were of all
-	// rollouts, and ends is what became of each, by its version.
+	// draft is the rolled out document, zero if there is no rollout. steps counts the steps of all
+	// rollouts, and ends is the end of each rollout, by its version.
 	draft       content
 	steps       uint64
 	ends        map[uint64]string
@@ -168,9 +168,9 @@ func (a *tale) next(t *testing.T, e change) bool {
 	return false
 }
 
-// agree checks that the audit tells exactly how the state came to be: each change begins where the
-// last one ended, the last one ended in what there is, and every change that was answered is there
-// once.
+// agree checks that the audit tells exactly how the state came to be. Each change begins where the
+// change before it ended, the last change ended in the present state, and every answered change is
+// there once.
 func (w *world) agree(seed uint64, answered map[string]string) {
 	w.t.Helper()
 	by, seen := tale{ends: map[uint64]string{}}, map[string]int{}
@@ -198,8 +198,9 @@ func (w *world) agree(seed uint64, answered map[string]string) {
 	w.t.Logf("%d were made and not answered", len(seen)-1-len(answered)) // One is the test's own.
 }
 
-// found is what there is, in place of what a tale says. What cannot be asked for stays: steps while
-// no rollout is under way, and the ends of versions that are no longer kept.
+// found returns a with the present state in place of the tale's state. Facts that cannot be asked
+// for stay: the steps while no rollout is under way, and the ends of versions that are no longer
+// kept.
 func (w *world) found(a tale) tale {
 	w.t.Helper()
 	a.draft, a.tier, a.ends = content{}, "", maps.Clone(a.ends)

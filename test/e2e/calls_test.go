@@ -41,7 +41,8 @@ func callsConfig(t *testing.T, upstream, calls int) string {
 	return config
 }
 
-// startWithCalls is a world of so many Envoys with Weir's filter and so many with Envoy's own.
+// startWithCalls starts a world with `own` Envoys that have Weir's filter and `calls` Envoys that
+// have Envoy's own filter.
 func startWithCalls(t *testing.T, own, calls int, policies string) *world {
 	t.Helper()
 	port, err := stack.FreePort()
@@ -123,8 +124,8 @@ policies:
 }
 
 // A door counts as an Envoy. Once Envoy's own filter has used up an optimistic bucket, Weir's
-// filter on one Envoy lets through no more than what may pass the burst. While the bucket holds
-// tokens it refuses none.
+// filter on one Envoy lets through at most the slack beyond the burst. While the bucket holds
+// tokens, the filter refuses no request.
 func TestADoorCountsAsANode(t *testing.T) {
 	t.Parallel()
 	w := startWithCalls(t, 1, 1, `

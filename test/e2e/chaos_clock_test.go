@@ -7,9 +7,9 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// The clock of Redis steps forward by an hour: a bucket gets what that hour would have earned, its
-// burst at most. It steps back: no time has passed for the bucket, which goes on, and neither Envoy
-// nor control plane keeps a caller waiting for that hour.
+// The clock of Redis steps forward by an hour: a bucket gets the tokens that it would have earned
+// in that hour, its burst at most. The clock steps back: no time has passed for the bucket, which
+// goes on, and neither Envoy nor control plane makes a caller wait for that hour.
 func TestChaosTheClockOfRedisJumps(t *testing.T) {
 	t.Parallel()
 	clock := redistest.NewClock(t)
@@ -41,9 +41,9 @@ func TestChaosTheClockOfRedisJumps(t *testing.T) {
 			time.Sleep(during / 3)
 			clock.Set(step.off)
 			time.Sleep(during)
-			// The bucket is drained, so that there are only what the rate earns, what the step
-			// adds, what was leased or earned before these clients came, which is far from a burst,
-			// and what a busy machine has left of the step before.
+			// The bucket is drained. So it can only give the tokens that the rate earns, the tokens
+			// of the step, the tokens that were leased or earned before these clients came (far
+			// from a burst), and the rest of the earlier step that a busy machine has left.
 			const met = chaoticBurst / 4
 			rest := mustHold(t, step.what, denies.end(), met, chaoticRate, step.extra+left, 0.5)
 			left = min(max(rest-met, 0), chaoticBurst)

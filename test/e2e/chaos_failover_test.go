@@ -10,9 +10,9 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// A replica that is behind takes over, again and again: what is granted twice is what it had not
-// heard of, rate × lag at most, and what buckets get that it does not know. The log tells each
-// time.
+// A replica that is behind takes over, again and again. Tokens are granted twice only for grants
+// that it had not heard of, rate × lag at most, and for buckets that it does not know. The log
+// reports each takeover.
 func TestChaosALateReplicaTakesOver(t *testing.T) {
 	t.Parallel()
 	const lag = 300 * time.Millisecond
@@ -41,7 +41,7 @@ func TestChaosALateReplicaTakesOver(t *testing.T) {
 		behind.poison("latency", attributes{"latency": int(lag.Milliseconds())})
 		time.Sleep(2 * lag)
 		granted := counted(primary, "replication", "master_repl_offset:")
-		behind.Stop() // What is under way is lost.
+		behind.Stop() // Changes on their way are lost.
 		stalled += stalls.between(poisoned, time.Now())
 		primary.Kill()
 		begin := time.Now()
@@ -60,7 +60,7 @@ func TestChaosALateReplicaTakesOver(t *testing.T) {
 		time.Sleep(either(500*time.Millisecond, 2*time.Second))
 	}
 	noneRefused(t, "takeovers", callers)
-	// The lag of the link, and what replica and test may take beside it.
+	// The lag of the link, and the time that replica and test may take beside it.
 	extra := float64(rounds)*chaoticRate*(lag+200*time.Millisecond).Seconds() + chaoticRate*stalled.Seconds()
 	mustHold(t, "takeovers", denies.end(), chaoticBurst, chaoticRate, extra, 0.3)
 	t.Logf("%d bytes of changes were lost with %d primaries", missed, rounds)

@@ -50,9 +50,10 @@ func (w *world) hotRestart(i int) {
 }
 
 // Envoy is restarted hot under load, while all is well, and while Redis and the control plane are
-// away: no client sees a failure, the new process has what the control plane grants and not what
-// the old one held, and a limit that refuses in a failure holds. Where the control plane is away
-// the new process knows no policies: it goes by those of its plugin, here a limit of each Envoy.
+// away. No client sees a failure. The new process has the tokens that the control plane grants, and
+// not the old process's tokens. A limit that refuses in a failure holds. While the control plane is
+// away, the new process knows no policies but the policies of its plugin: here a limit of each
+// Envoy.
 func TestChaosEnvoyIsRestartedHot(t *testing.T) {
 	t.Parallel()
 	ways := map[string]*proxy{}
@@ -92,7 +93,7 @@ func TestChaosEnvoyIsRestartedHot(t *testing.T) {
 		w.awaitGround()
 		time.Sleep(either(time.Second, 10*time.Second))
 		noneRefused(t, c.name, callers)
-		const own = 100 // The new process goes by the policies of its plugin at first.
+		const own = 100 // by the policies of its plugin at first
 		mustHold(t, c.name, crowd.end(), chaoticBurst, chaoticRate, own, 0.1)
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", w.envoys[0].PID())); err != nil {
 			t.Errorf("%s: the new process does not run: %v", c.name, err)

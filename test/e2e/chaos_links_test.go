@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// inHand is a limit of which an Envoy that is asked often holds tokens for a second, good for four,
-// beside one for which every request asks the control plane.
+// inHand has two limits. An Envoy that gets many requests for the first holds tokens for a second,
+// good for four. Every request for the second asks the control plane.
 const inHand = `
 version: weir/v1
 policies:
@@ -31,12 +31,12 @@ policies:
 type trouble struct {
 	name          string
 	inflict, heal func()
-	// slower is what most answers of the control plane are later at least, if they come at all; 0
-	// if the trouble may go unnoticed.
+	// slower is the least delay that the trouble adds to most answers of the control plane, if they
+	// come at all; 0 if the trouble may go unnoticed.
 	slower time.Duration
 }
 
-// toxics are what a network can do, as toxiproxy names it.
+// toxics returns the troubles that a network can have, by toxiproxy's names.
 func toxics(where string, p *proxy) (all []trouble) {
 	for _, x := range []struct {
 		name, kind string

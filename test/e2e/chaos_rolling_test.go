@@ -35,7 +35,7 @@ policies:
 `, 60000+n, 600+n) + within
 }
 
-// awaitReplicas waits until the health checks of every Envoy have found so many replicas.
+// awaitReplicas waits until the health checks of every Envoy have found n replicas.
 func (w *world) awaitReplicas(n int64) {
 	w.t.Helper()
 	for _, e := range w.envoys {

@@ -19,11 +19,11 @@ import (
 )
 
 // The tests named TestChaos break real processes and the connections between them while clients go
-// on, and hold what is let through against the bounds of docs/internals/guarantees.md. `make test`
-// runs their short form, `make chaos` the long one.
+// on, and check the admitted requests against the bounds of docs/internals/guarantees.md. `make
+// test` runs the short form of the tests, `make chaos` the long form.
 var long = flag.Bool("long", false, "let the tests named TestChaos run for minutes each, as `make chaos` does")
 
-// either is n in the short form of a test and more in the long one.
+// either returns n in the short form of a test and more in the long form.
 func either[T time.Duration | int](n, more T) T {
 	if *long {
 		return more
@@ -58,11 +58,10 @@ func startProxyAt(t *testing.T, host string, port int, upstream string) *proxy {
 	return p
 }
 
-// attributes are those of a toxic, by toxiproxy's names.
+// attributes are the attributes of a toxic, by toxiproxy's names.
 type attributes map[string]int
 
-// poison adds a toxic to what comes back through all connections, those of now and those to come,
-// until heal.
+// poison adds a toxic to the answers through all connections, present and future, until heal.
 func (p *proxy) poison(kind string, a attributes) {
 	p.t.Helper()
 	toxic, err := json.Marshal(map[string]any{"type": kind, "attributes": a})
@@ -102,14 +101,14 @@ func (w *world) measured(e *stack.Envoy) map[string]int64 {
 // pass.
 func (w *world) late() (n int64) {
 	w.t.Helper()
-	time.Sleep(20 * time.Millisecond) // What was counted before is reported now.
+	time.Sleep(20 * time.Millisecond) // Earlier counts are reported by now.
 	for _, e := range w.envoys {
 		n += w.measured(e)["decisions.by_failure_deny"]
 	}
 	return n
 }
 
-// difference is what was counted between two measurements.
+// difference returns the counts between two measurements.
 func difference(after, before map[string]int64) map[string]int64 {
 	d := map[string]int64{}
 	for name, n := range after {
@@ -186,7 +185,7 @@ type crowd struct {
 	loads []*background
 }
 
-// crowd sends so many requests a second to each Envoy until the crowd ends.
+// crowd sends rate requests a second to each Envoy until the crowd ends.
 func (w *world) crowd(path string, rate float64) *crowd {
 	c := &crowd{path: path}
 	for _, e := range w.envoys {
@@ -206,9 +205,9 @@ func (c *crowd) end() tally {
 	return sum(all)
 }
 
-// mustHold holds what a limit of a burst and a rate let through, extra tokens on top of them being
-// allowed to it, and to at least a share of the rate, so that a limit that refuses everything does
-// not pass. It returns by how much the bound was missed.
+// mustHold checks the requests that a limit of a burst and a rate let through. The limit may let
+// extra tokens through in addition. It must let through at least a share of the rate, so that a
+// limit that refuses everything does not pass. mustHold returns the distance to the bound.
 func mustHold(t *testing.T, what string, got tally, burst, rate, extra, share float64) (rest float64) {
 	t.Helper()
 	got.mustBe(t, 200, 429)

@@ -31,10 +31,10 @@ const within = `
     on_failure: {then: local}
 `
 
-// withinLimits sends what callers send that stay within their limits: once a second each, in turn
-// to each of some Envoys. By docs/internals/guarantees.md no failure refuses a caller whose use
-// over all Envoys fits in a fourth of one Envoy's share, which is 1.25 a second of two, and 12 at
-// once.
+// withinLimits sends the requests of callers that stay within their limits: once a second each, in
+// turn to each of some Envoys. By docs/internals/guarantees.md no failure refuses a caller whose
+// use over all Envoys fits in a fourth of one Envoy's share, which is 1.25 a second of two, and 12
+// at once.
 func (w *world) withinLimits(envoys ...*stack.Envoy) *background {
 	modes := []string{"leased", "strict", "optimistic"}
 	callers := 3 * len(modes)

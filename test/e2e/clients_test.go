@@ -72,8 +72,8 @@ func TestAStructForConfigurationIsExplained(t *testing.T) {
 	}
 }
 
-// What the upstream says of its own limits counts in every line, and no client reads half of one
-// limiter beside half of another.
+// The upstream's own limits count in every line of the headers. No client reads a half of one
+// limiter's answer beside a half of another limiter's answer.
 func TestTheUpstreamsOwnLimits(t *testing.T) {
 	t.Parallel()
 	said := http.Header{}

@@ -21,7 +21,7 @@ policies:
   - {name: busy, match: {paths: [/busy]}, partition: [consumer], limit: {quota: 1000000, window: 1m}, mode: leased}
 `
 
-// put says what a consumer has.
+// put replaces the record of a consumer.
 func (w *world) put(id, body string) {
 	w.t.Helper()
 	answer, err := w.controlPlane.Call(w.within(patience), http.MethodPut, "/v1/consumers/"+id, []byte(body),
@@ -44,7 +44,7 @@ func (w *world) passed(n int, path, id string) (passed int) {
 	return passed
 }
 
-// A limit of a consumer's own is in force on every Envoy within a second, keeps what was used, and
+// A consumer's own limit is in force on every Envoy within a second, keeps the used tokens, and
 // ends by itself.
 func TestAConsumerHasALimitOfItsOwn(t *testing.T) {
 	t.Parallel()
@@ -125,7 +125,7 @@ func TestABanBeatsLeases(t *testing.T) {
 			mustTake(t, "the ban", put, time.Now(), 2*time.Second)
 			got := busy.end()
 			got.mustBe(t, 200, 403)
-			// One who has used up all passes once it is not limited.
+			// A consumer that has used up its limit passes once it is not limited.
 			w.passed(12, "/strict", "probe")
 			w.put("probe", `{"bypass": {}}`)
 			w.await("the bypass", func(context.Context) error {

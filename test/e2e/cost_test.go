@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// logins is an upstream that lets the right password in, and takes its time with a wrong one.
+// logins is an upstream that accepts the right password, and answers a wrong password slowly.
 type logins struct{ wrong, right atomic.Int64 }
 
 func (u *logins) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -52,8 +52,8 @@ func logCosts(config string) string {
 		"used=%DYNAMIC_METADATA(ai:total_tokens)%", 1)
 }
 
-// model is an upstream that answers as OpenAI's does, with a usage of as many tokens as the header
-// x-uses says. x-stream makes it stream; a stream that is "held" does not end.
+// model is an upstream that answers like OpenAI, with a usage of the number of tokens in the header
+// x-uses. x-stream makes it stream; a stream that is "held" does not end.
 func model(w http.ResponseWriter, r *http.Request) {
 	used := r.Header.Get("x-uses")
 	if r.Header.Get("x-stream") == "" {
@@ -73,8 +73,8 @@ func model(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "data: {\"choices\": [], \"usage\": {\"total_tokens\": %s}}\n\ndata: [DONE]\n\n", used)
 }
 
-// The filters and the policy set of docs/choose/cost.md: whole answers and streams are charged what
-// their usage says, and a stream whose client goes what it has reserved.
+// The filters and the policy set of docs/choose/cost.md: whole answers and streams are charged the
+// tokens of their usage. A stream whose client goes is charged the tokens that it has reserved.
 func TestTokensOfALanguageModel(t *testing.T) {
 	t.Parallel()
 	filters := costPage(t, "- name: envoy.filters.http.json_to_metadata\n")
@@ -124,8 +124,8 @@ func TestTokensOfALanguageModel(t *testing.T) {
 	w.seesDebt(names, 15000-left)
 }
 
-// A reservation whose request gets no whole response stays charged, and is counted by what ended
-// the request.
+// A reservation whose request gets no whole response stays charged, and is counted by the event
+// that ended the request.
 func TestWhatEndsARequestIsCounted(t *testing.T) {
 	t.Parallel()
 	up := &flightUpstream{seen: make(chan string, 100)}
@@ -175,8 +175,8 @@ func TestWhatEndsARequestIsCounted(t *testing.T) {
 	}
 }
 
-// A cost that a header says as a text, with the filter and the policy set of docs/choose/cost.md:
-// what the cache has answered is free, and three misses are not.
+// A header has the cost as a text, with the filter and the policy set of docs/choose/cost.md:
+// answers of the cache are free, and three misses are not.
 func TestHitsOfACacheAreFree(t *testing.T) {
 	t.Parallel()
 	filter := costPage(t, "- name: envoy.filters.http.header_to_metadata\n")
@@ -226,7 +226,7 @@ func (w *world) seesDebt(name string, owed int64) {
 	})
 }
 
-// awaitLevel waits until the bucket of this machine holds so many tokens.
+// awaitLevel waits until the bucket of this machine holds want tokens.
 func (w *world) awaitLevel(name string, want int64) {
 	w.t.Helper()
 	w.await(fmt.Sprint(want, " tokens in the bucket"), func(context.Context) error {
@@ -244,8 +244,8 @@ func (w *world) awaitLevel(name string, want int64) {
 	})
 }
 
-// awaitReserved waits until the store holds at least and at most so many reservations that are not
-// settled.
+// awaitReserved waits until the store holds at least `least` and at most `most` reservations that
+// are not settled.
 func (w *world) awaitReserved(least, most int) {
 	w.t.Helper()
 	w.await(fmt.Sprintf("%d to %d reservations in Redis", least, most), func(context.Context) error {
@@ -256,7 +256,7 @@ func (w *world) awaitReserved(least, most int) {
 	})
 }
 
-// guess sends so many wrong passwords at once, to the Envoys in turn.
+// guess sends n wrong passwords at once, to the Envoys in turn.
 func (w *world) guess(n int) tally {
 	all := load{clients: n, total: n, request: func(i int) *http.Request {
 		return request(http.MethodPost, w.envoys[i%len(w.envoys)].URL()+"/login", "x-password", fmt.Sprint(i))
@@ -264,11 +264,11 @@ func (w *world) guess(n int) tally {
 	return all.run(w.ctx)
 }
 
-// decidedByShare is how many requests the Envoys decided by their shares: the answer came too late
-// on a busy machine. They cost what they have reserved.
+// decidedByShare returns how many requests the Envoys decided by their shares: the answer came too
+// late on a busy machine. They cost the tokens that they have reserved.
 func (w *world) decidedByShare() (n int64) {
 	w.t.Helper()
-	time.Sleep(20 * time.Millisecond) // What was counted before is reported now.
+	time.Sleep(20 * time.Millisecond) // Earlier counts are reported by now.
 	for _, e := range w.envoys {
 		n += w.measured(e)["decisions.by_share"]
 	}
@@ -291,7 +291,8 @@ func TestOnlyFiveGuessesReachTheUpstream(t *testing.T) {
 	}
 	w.guess(100).mustBe(t, 401, 429)
 	w.guess(20).mustBe(t, 401, 429)
-	// A call that came too late on a busy machine went by the share, and its token may be lost.
+	// On a busy machine, a call that came too late was decided by the share, and its token may be
+	// lost.
 	shared := w.decidedByShare()
 	if reached := up.wrong.Load(); reached < 5-shared || reached > 5+shared {
 		t.Errorf("%d guesses reached the upstream, and %d requests went by the share", reached, shared)
@@ -304,13 +305,14 @@ func TestOnlyFiveGuessesReachTheUpstream(t *testing.T) {
 	for _, e := range w.envoys {
 		w.awaitCounter(e, "weir.costs.refunded_tokens", 15)
 	}
-	// At rest the store has those five alone, which cost what they had reserved: nothing is sent
-	// for them. A call that came too late for its request has reserved in vain.
+	// At rest the store only has those five reservations. They cost the tokens that they had
+	// reserved: nothing is sent for them. A call that came too late for its request has reserved in
+	// vain.
 	w.awaitReserved(5-int(shared), 5+int(shared))
 	w.awaitLevel("failed-logins", 0)
 }
 
-// A caller learns from its own key alone what it owes, and when it is let in again.
+// A caller learns its debt from its own key alone, and the time when it is let in again.
 func TestUsageOfACallerThatOwes(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{workers: 2, policies: `version: weir/v1

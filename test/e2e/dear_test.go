@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// dear is an optimistic limit of which each of three Envoys may use 25 before the control plane
-// knows: about what costs more than 12 it asks.
+// dear is an optimistic limit. Each of three Envoys may use 25 tokens of it before the control
+// plane knows. For a request that costs more than 12, the Envoy asks.
 const dear = `
 version: weir/v1
 policies:
@@ -28,9 +28,9 @@ func (w *world) priced(caller string, cost, total, clients int) load {
 	}}
 }
 
-// What costs too much for an Envoy alone is decided by the control plane: one after the other
-// exactly as much passes as the bucket holds, whichever Envoys it comes to, and what is refused
-// hears when to come back.
+// The control plane decides about a request that costs too much for an Envoy alone. Sent one after
+// the other to any Envoys, exactly the bucket's tokens pass, and a refused request is told when to
+// come back.
 func TestDearRequestsOfAnOptimisticLimit(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{envoys: 3, policies: dear})

@@ -238,7 +238,8 @@ policies:
 	}
 }
 
-// Only an order that switches everything off lifts bans. What it lets pass is counted.
+// Only an order that switches everything off lifts bans. The requests that it lets pass are
+// counted.
 func TestOffForEverythingLiftsBans(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{embedded: true,

@@ -43,8 +43,8 @@ policies:
     mode: local
 `
 
-// failing is what each policy of the ladder does while its control plane is away, and awaitLadder
-// waits for all of it.
+// failing has, for each policy of the ladder, its decision while the control plane is away.
+// awaitFailing waits for all of them.
 func (w *world) awaitFailing() {
 	w.t.Helper()
 	w.await("the failure ladder to take over", func(context.Context) error {
@@ -93,9 +93,9 @@ func (w *world) steady() *background {
 	}}.background(w.ctx)
 }
 
-// One ban anywhere makes the control plane look up callers of whom a node has not asked yet. While
-// Redis is dead that cannot be done, and the policy's on_failure decides about them as about all
-// others.
+// One ban anywhere makes the control plane look up the callers that are new to a node. While Redis
+// is dead it cannot do so, and the policy's on_failure decides about them as about all other
+// callers.
 func TestABanOfAnotherLeavesTheFailureLadderInForce(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{policies: `

@@ -27,7 +27,8 @@ policies:
     on_failure: [{share: 2s}, allow]
 `
 
-// However far Redis is, 5 ms or 80 ms there and back, limits hold, and callers get what limits say.
+// However far Redis is, 5 ms or 80 ms there and back, limits hold, and callers get the requests
+// that the limits allow.
 func TestLimitsHoldWhereRedisIsFar(t *testing.T) {
 	for _, ms := range []int{5, 80} {
 		t.Run(fmt.Sprintf("%d ms", ms), func(t *testing.T) {
@@ -47,9 +48,9 @@ func TestLimitsHoldWhereRedisIsFar(t *testing.T) {
 	}
 }
 
-// holdsFrom sends two and a half times what a path's limit allows, half to each Envoy, and wants
-// the limit to hold from both sides: what a share lets through while an answer is late is charged,
-// and half of what is offered within the limit passes also on a busy machine.
+// holdsFrom sends two and a half times the rate of a path's limit, half to each Envoy. The limit
+// must hold from both sides. Requests that a share lets through while an answer is late are
+// charged, and half of the limit's rate passes also on a busy machine.
 func (w *world) holdsFrom(path string) {
 	const rate, late = 60, 30
 	got := load{clients: 16, rate: 2.5 * rate, during: full(8 * time.Second), request: func(n int) *http.Request {

@@ -31,8 +31,7 @@ const (
 	fieldRequests = 2*fieldQuota + 1
 )
 
-// fieldDialects are the dialects of answers. Octokit goes by a reset in Unix time, and by nothing
-// else.
+// fieldDialects are the dialects of answers. Octokit reads a reset in Unix time, and nothing else.
 var fieldDialects = []struct {
 	headers string
 	unix    bool
@@ -77,7 +76,7 @@ func TestClientsOfTheFieldPass(t *testing.T) {
 			lateBefore := w.lateCalls()
 			caller := "d" + strconv.Itoa(i)
 			pairs := runField(t, front.server.URL, caller, dialect.unix)
-			time.Sleep(20 * time.Millisecond) // What was counted before is reported now.
+			time.Sleep(20 * time.Millisecond) // Earlier counts are reported by now.
 			d := difference(w.measured(w.envoys[0]), before)
 			spared := w.lateCalls() - lateBefore + d["decisions.by_share"]
 			var wrong []string
@@ -140,7 +139,7 @@ func runField(t *testing.T, url, caller string, unix bool) (pairs []fieldPair) {
 	if unix {
 		npm = append(npm, "octokit")
 	}
-	program := filepath.Join(installed, "field.mjs") // It imports what lies beside it.
+	program := filepath.Join(installed, "field.mjs") // It imports the files beside it.
 	text, err := os.ReadFile(filepath.Join(root, "test/clients/field.mjs"))
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +190,7 @@ func fieldOutput(t *testing.T, installed, name string, args []string) (string, e
 	return string(output), err
 }
 
-// fieldFront is a proxy before Envoy that notes what passes.
+// fieldFront is a proxy before Envoy that notes all requests and answers.
 type fieldFront struct {
 	server *httptest.Server
 	mu     sync.Mutex
@@ -245,7 +244,7 @@ func fieldKey(caller, path string) string {
 	return caller + "/" + strings.Join(strings.SplitN(path, "/", 4)[1:3], "/")
 }
 
-// of is what a caller has sent to a policy, in the order in which it came.
+// of returns the requests of a caller to a policy, in the order in which they came.
 func (c *fieldFront) of(caller, path string) []fieldAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -254,7 +253,7 @@ func (c *fieldFront) of(caller, path string) []fieldAnswer {
 	return all
 }
 
-// judge says what was wrong with a client's requests, and how many were refused.
+// judge returns the mistakes in a client's requests, and how many were refused.
 func (p fieldPair) judge(all []fieldAnswer, headers string) (refused int, wrong []string) {
 	say := func(format string, args ...any) {
 		wrong = append(wrong, p.client+" "+p.path+" "+headers+": "+fmt.Sprintf(format, args...)+describe(all))

@@ -65,9 +65,9 @@ policies:
 	}
 }
 
-// A claim that Envoy has verified, and what another filter has left in its metadata, say what a
-// request reserves: the largest of several, no more than max, and what missing says without it. The
-// response settles it.
+// A claim that Envoy has verified, or a value that another filter has left in its metadata, is the
+// number of tokens that a request reserves. The largest of several values counts, at most max;
+// without a value missing counts. The response settles it.
 func TestAClaimAndMetadataAreReserved(t *testing.T) {
 	t.Parallel()
 	tokens := newIssuer(t)

@@ -25,7 +25,7 @@ import (
 type fleet struct {
 	*world
 	clock *redistest.Clock
-	// disks are those of Redis servers.
+	// disks are the disks of Redis servers.
 	disks map[*redistest.Server]*redistest.Disk
 	names *dnstest.Server // at which Envoys look up control planes
 	// redisNames is where control planes look up Redis, but for Sentinels.
@@ -40,7 +40,7 @@ type fleet struct {
 	// sentinels watch the Redis; nil: there are none, and proxies on the ways to it.
 	sentinels *redistest.Sentinels
 	off       time.Duration // of Redis' clock
-	// envoyClock is that of envoy-1.
+	// envoyClock is the clock of envoy-1.
 	envoyClock *redistest.Clock
 	dir        string // of Redis' files
 	kept       string // a copy of them
@@ -65,7 +65,7 @@ func (s *slowLines) Write(p []byte) (int, error) {
 // calamity is a fault that the game draws.
 type calamity struct {
 	name string
-	// forget says that Redis may lose what it has: nothing else happens meanwhile, and nothing is
+	// forget is true if Redis may lose state: nothing else happens meanwhile, and nothing is
 	// changed just before.
 	forget bool
 	// begin lets it happen, end makes it good again.
@@ -93,7 +93,8 @@ func (f *fleet) startPlane(i int) {
 	})
 }
 
-// awaitPlanes waits until each control plane reads its store, and takes one for the world's.
+// awaitPlanes waits until each control plane reads its store, and makes one of them the world's
+// control plane.
 func (f *fleet) awaitPlanes() {
 	f.t.Helper()
 	for i, c := range f.planes {
@@ -235,7 +236,7 @@ func (f *fleet) draw(r *rand.Rand) calamity {
 	}
 }
 
-// drawTakeover has the replica take over from a primary that is well, is killed or stands still.
+// drawTakeover makes the replica take over from a primary that is well, is killed or stands still.
 func (f *fleet) drawTakeover(how int) calamity {
 	primary, _ := f.roles()
 	switch how {
@@ -295,8 +296,8 @@ func (f *fleet) awaitRole(what string, server *redistest.Server, word string) {
 // after a move.
 const planesAt, movedTo = "127.0.0.1", "127.0.0.2"
 
-// drawMove has the name of the control planes lead to other addresses, and those that they had be
-// there no more; and back.
+// drawMove moves the control planes: their name leads to new addresses, and nothing listens at the
+// old addresses. Later they move back.
 func (f *fleet) drawMove() calamity {
 	var moved []*proxy
 	follow := func(to, from string, leave func()) {

@@ -11,8 +11,8 @@ import (
 // passed is a request that a limit let through: it was decided between the two times.
 type passed struct{ sent, at time.Time }
 
-// meter notes what a limit of a burst and a rate lets through, and holds it to the bound of every
-// interval. It is safe for concurrent use.
+// meter notes the requests that a limit of a burst and a rate lets through, and checks the bound of
+// every interval. It is safe for concurrent use.
 type meter struct {
 	name        string
 	burst, rate float64
@@ -23,11 +23,12 @@ type meter struct {
 	admitted int64
 	// closest is the greatest part of a bound that was reached.
 	closest float64
-	// scantest is the smallest part of what must pass that did; 0 if nothing had to.
+	// scantest is the smallest share of the required requests that passed; 0 if no request had to
+	// pass.
 	scantest float64
 }
 
-// scant notes how many passed of those that must.
+// scant notes how many of the required requests passed.
 func (m *meter) scant(passed, least float64) {
 	if part := passed / least; least > 0 && (m.scantest == 0 || part < m.scantest) {
 		m.scantest = part
@@ -58,8 +59,9 @@ func (m *meter) note(a answer) {
 	m.passed = append(m.passed, passed{a.at.Add(-a.took), a.at})
 }
 
-// hold checks all intervals since a time: what was sent and answered in one is at most what the
-// limit gives in it, and extra tokens. It forgets what was before that.
+// hold checks all intervals since a time. The requests that were sent and answered in an interval
+// are at most the tokens that the limit gives in it, and extra tokens. It forgets everything before
+// that time.
 func (m *meter) hold(since time.Time, extra float64) error {
 	m.mu.Lock()
 	m.passed = slices.DeleteFunc(m.passed, func(p passed) bool { return p.sent.Before(since) })
@@ -91,8 +93,8 @@ func (m *meter) counted() (admitted, refused int64) {
 	return m.admitted, m.refused
 }
 
-// Intervals are those in which requests were sent and answered: a meter finds the one that has too
-// many, and none where answers came late.
+// An interval counts the requests that were sent and answered in it. A meter finds the interval
+// that has too many, and finds none if answers came late.
 func TestAMeterFindsTheIntervalThatHasTooMany(t *testing.T) {
 	begin := time.Now()
 	for _, c := range []struct {

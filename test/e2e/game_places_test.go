@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// gamePlaces is the game's limit of requests in flight, of which a caller uses one at a time:
-// twice as many are there.
+// gamePlaces is the game's limit of requests in flight. A caller uses one place at a time, and the
+// number of callers is twice the limit.
 const gamePlaces = 12
 
 // others are policies of the game that are not a rate. A failure refuses requests of all but the
@@ -37,8 +37,8 @@ func servePlaces(places *rushUpstream) http.HandlerFunc {
 	}
 }
 
-// rush has clients of both Envoys ask for places until the returned function is called, which says
-// what became of their requests.
+// rush makes clients of both Envoys ask for places until the returned function is called, which
+// returns the outcome of their requests.
 func (g *game) rush() (end func() rushed) {
 	urls := [2]string{g.envoys[0].URL() + "/places", g.envoys[1].URL() + "/places"}
 	ctx, cancel := context.WithCancel(g.ctx)
@@ -85,7 +85,7 @@ type good struct {
 	failed, penalised atomic.Int64
 }
 
-// begin has them ask both Envoys.
+// begin starts the callers, which ask both Envoys.
 func (b *good) begin(ctx context.Context, urls []string) *background {
 	return load{clients: 8, rate: 8, request: func(i int) *http.Request {
 		return request(http.MethodGet, urls[i%2]+"/good", "x-caller", fmt.Sprint(i/2%4))
@@ -99,8 +99,8 @@ func (b *good) begin(ctx context.Context, urls []string) *background {
 	}}.background(ctx)
 }
 
-// offend has a new caller be refused until it has a penalty, which both Envoys must know then. That
-// of the round before must still be in force, unless the store may have lost it.
+// offend makes a new caller offend until it has a penalty, which both Envoys must know then. The
+// penalty of the round before must still be in force, unless the store may have lost it.
 func (g *game) offend(c calamity) {
 	g.t.Helper()
 	ask := func(envoy int, caller string) answer {

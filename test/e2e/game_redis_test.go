@@ -64,8 +64,8 @@ func (f *fleet) startRedis(disk *redistest.Disk) {
 	f.disks[f.redis] = disk
 }
 
-// drawDisk has the disk of Redis be full, or hang: with Sentinels that of the primary, which they
-// replace then, or of the replica.
+// drawDisk fills the disk of Redis, or makes it hang. With Sentinels it is the disk of the primary,
+// which they replace then, or the disk of the replica.
 func (f *fleet) drawDisk(r *rand.Rand, full bool) calamity {
 	word := map[bool]string{true: "is full", false: "hangs"}[full]
 	begin := func(s *redistest.Server) func() {
@@ -100,8 +100,9 @@ func startAgain(s, follows *redistest.Server) {
 	s.Do(append([]string{"REPLICAOF"}, strings.Split(follows.Addr(), ":")...)...)
 }
 
-// settles is for how long Sentinels choose no other primary when they are done. They connect to a
-// server once a second at most, and with time-outs of half a second may replace one for that alone.
+// settles is the time for which Sentinels choose no other primary after a failover. They connect to
+// a server once a second at most, and with time-outs of half a second may replace a server for that
+// alone.
 const settles = 1500 * time.Millisecond
 
 // awaitFollows waits until there are a primary, which stays, and a replica of it.

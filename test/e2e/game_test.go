@@ -30,14 +30,14 @@ var (
 const (
 	gameBurst = 60
 	gameRate  = 20
-	// gameSlack is of the optimistic one: half of the burst, for each Envoy but one.
+	// gameSlack is the slack of the optimistic limit: half of the burst, for each Envoy but one.
 	gameSlack = gameBurst / 2
-	// gameLeast is the part of what a limit gives that callers get at least while all is well.
+	// gameLeast is the share of a limit that callers get at least while all is well.
 	gameLeast = 0.95
-	// sharesLeast is that of the limit with shares in all of the game: it pays back what they let
-	// through, and nothing is lost.
+	// sharesLeast is the same share for the limit with shares, over the whole game: it pays back
+	// the tokens that the shares let through, and nothing is lost.
 	sharesLeast = 0.9
-	// reportTakes is how long ago an Envoy may have used what the control plane does not know.
+	// reportTakes is the age of the oldest use by an Envoy that the control plane may not know.
 	reportTakes = 300 * time.Millisecond
 	// healthy is for how long nothing happens between faults.
 	healthy = 4 * time.Second
@@ -49,7 +49,7 @@ const waitCallers = 6
 // waitModes are those whose waits are tested.
 var waitModes = []string{"leased", "strict"}
 
-// gameSet is the policy set of the game, whose policies a and b are those of ackgame.
+// gameSet returns the policy set of the game, whose policies a and b are the policies of ackgame.
 func gameSet(quota int) string {
 	head, own, _ := strings.Cut(fmt.Sprintf(ackgame.Set, quota), "policies:\n")
 	var limits strings.Builder
@@ -63,7 +63,8 @@ func gameSet(quota int) string {
 		fmt.Fprintf(&limits, "  - {name: %[1]s, match: {paths: [/%[1]s]}, partition: [], %[2]s, "+
 			"limit: {quota: 60, window: 3s}}\n", p[0], p[1])
 	}
-	// A failure refuses here: what a share lets through is charged later, and makes waits wrong.
+	// A failure refuses here: requests that a share lets through are charged later, and make waits
+	// wrong.
 	for _, mode := range waitModes {
 		fmt.Fprintf(&limits, "  - {name: waits-%[1]s, match: {paths: [/waits/%[1]s]}, partition: [header:x-caller], "+
 			"mode: %[1]s, on_failure: {then: deny}, limit: {quota: 4, window: 4s}}\n", mode)
@@ -71,7 +72,7 @@ func gameSet(quota int) string {
 	return head + "policies:\n" + own + limits.String() + others + within[1:]
 }
 
-// game is a fleet, and what its callers were given, and how it went.
+// game is a fleet with the grants of its callers and the course of the game.
 type game struct {
 	*fleet
 	// faults draws these alone, so that a seed draws the same ones whatever else happens.
@@ -80,24 +81,27 @@ type game struct {
 	meters         map[string]*meter
 	loads          []*background
 	waits          waiting
-	// places are the requests in flight of both Envoys, of which so many were at most.
+	// places is the upstream of the requests in flight of both Envoys, and mostPlaces is the
+	// largest number of them.
 	places     *rushUpstream
 	mostPlaces int
 	good       good
-	// penalties counts callers that have one.
+	// penalties counts the callers with a penalty.
 	penalties int
 
 	rounds map[string]int
-	// violations counts what was not as it must be; the game goes on.
+	// violations counts violated promises; the game goes on.
 	violations int
-	// obeyed counts looks at Envoys that refused who was banned, or did not refuse who was not.
+	// obeyed counts looks at Envoys that refused a banned caller, or did not refuse a caller
+	// without a ban.
 	obeyed int
-	// since is when the round before this one began, and extra what its fault allows.
+	// since is the beginning of the round before this round, and before is the allowance of its
+	// fault.
 	since  time.Time
 	before allowance
 }
 
-// allowance is what a round allows beyond the bounds.
+// allowance has the tokens that a round allows beyond the bounds.
 type allowance struct {
 	lost, restarts float64
 	// again is in seconds of the rate.
@@ -109,9 +113,10 @@ func (a allowance) plus(b allowance) allowance {
 	return allowance{a.lost + b.lost, a.restarts + b.restarts, a.again + b.again, a.shares + b.shares}
 }
 
-// Faults, pushes and changes are drawn at random while callers ask without pause: in every interval
-// each limit holds; while all is well callers get what it gives, and those within their limits
-// always; each wait that is announced is true; and all that was acknowledged is so in the end.
+// Faults, pushes and changes are drawn at random while callers ask without pause. In every interval
+// each limit holds. While all is well callers get everything that the limits give, and callers
+// within their limits always do. Each announced wait is true. In the end all acknowledged changes
+// are in force.
 func TestChaosGame(t *testing.T) {
 	t.Parallel()
 	seeds, during := []uint64{1, 2}, 35*time.Second
@@ -178,8 +183,8 @@ func play(t *testing.T, seed uint64, during time.Duration, watched bool) {
 		time.Since(begin).Round(time.Second), requests, g.violations, g.figures(), g.rounds)
 }
 
-// ask has callers ask each limit for three times what it gives, over both Envoys, and callers that
-// wait as long as they are asked to.
+// ask starts the callers of each limit, which ask for three times its rate over both Envoys, and
+// callers that wait for the announced time.
 func (g *game) ask() {
 	urls := []string{g.envoys[0].URL(), g.envoys[1].URL()}
 	for _, name := range []string{"shares", "leased", "strict", "optimistic"} {
@@ -202,8 +207,8 @@ func (g *game) ask() {
 	}
 }
 
-// calls are how those of each Envoy to control planes went, since it started: also how often it has
-// sent one again, which is decided twice if both have heard it.
+// calls describes how the calls of each Envoy to control planes went since it started. It includes
+// how often it has sent a call again, which is decided twice if both control planes have heard it.
 func (g *game) calls() string {
 	var all []string
 	for _, e := range g.envoys {
@@ -217,7 +222,7 @@ func (g *game) calls() string {
 	return strings.Join(all, "; ")
 }
 
-// bucket is what both control planes say of one of a caller that waits.
+// bucket returns the answers of both control planes about one bucket of a caller that waits.
 func (g *game) bucket(mode, caller string) string {
 	var all strings.Builder
 	for _, p := range g.planes {
@@ -228,13 +233,12 @@ func (g *game) bucket(mode, caller string) string {
 	return all.String()
 }
 
-// round lets something happen, and then nothing, and holds callers and control planes to what must
-// be so.
+// round lets a fault happen, and then nothing, and checks callers and control planes.
 func (g *game) round() (what string) {
 	g.t.Helper()
 	begin, shared, elected := time.Now(), g.decidedByShare(), g.elections()
 	c := g.draw(g.faults)
-	if c.forget || c.dies > 0 { // What one control plane alone has read may die with Redis, or with it.
+	if c.forget || c.dies > 0 { // A change that only one control plane has read may be lost with Redis, or with it.
 		g.awaitKept()
 		time.Sleep(1500 * time.Millisecond)
 	}
@@ -257,7 +261,7 @@ func (g *game) round() (what string) {
 	g.awaitPolicies()
 	g.awaitGround()
 	away := time.Since(begin)
-	time.Sleep(time.Second) // Until what shares have let through is charged: 0.7 s, as docs/internals/shares.md says.
+	time.Sleep(time.Second) // Shares' requests are charged after 0.7 s, as docs/internals/shares.md says.
 	most := g.places.atMost()
 	byShare, late := g.calm(c)
 	again := max(c.again, electedAgain*float64(g.elections()-elected))
@@ -284,8 +288,8 @@ func kind(name string) string {
 	}, what)
 }
 
-// calm lets nothing happen, while changes go on, and wants callers to get what limits give. It
-// returns how many requests a share decided meanwhile, where a call was late, and how many a
+// calm lets no fault happen, while changes go on. Callers must get everything that the limits give.
+// It returns how many requests a share decided meanwhile because a call was late, and how many a
 // failure refused.
 func (g *game) calm(c calamity) (byShare float64, late int) {
 	g.t.Helper()
@@ -309,13 +313,13 @@ func (g *game) calm(c calamity) (byShare float64, late int) {
 	g.waits.settle(denied > 0)
 	for name, m := range g.meters {
 		if name == "shares" {
-			continue // What shares have let through is paid back now.
+			continue // The requests that shares have let through are paid back now.
 		}
 		a, r := m.counted()
 		a, r = a-before[name].admitted, r-before[name].refused
 		least := gameLeast*min(gameRate*took, float64(a+r)) - float64(denied)
 		if name == "optimistic" {
-			least -= owed // It pays back what Envoys had used before they could report it.
+			least -= owed // It pays back early uses of the Envoys.
 		}
 		m.scant(float64(a), least)
 		if float64(a) < least {
@@ -326,8 +330,8 @@ func (g *game) calm(c calamity) (byShare float64, late int) {
 	return float64(shared), int(denied)
 }
 
-// owed is how many tokens of the optimistic limit Envoys have used beyond what it had: those that
-// the control plane knows, and those that it may not know yet.
+// owed returns how many tokens of the optimistic limit Envoys have used beyond its level. It
+// includes the tokens that the control plane knows, and the tokens that it may not know yet.
 func (g *game) owed() float64 {
 	g.t.Helper()
 	unknown := g.meters["optimistic"].lately(reportTakes)
@@ -353,8 +357,8 @@ func (g *game) violate(format string, values ...any) {
 	g.t.Errorf(format, values...)
 }
 
-// hold checks the bounds of all intervals of this round and the one before it, and what was
-// acknowledged.
+// hold checks the bounds of all intervals of this round and the round before it, and the
+// acknowledged changes.
 func (g *game) hold(c calamity, now allowance) {
 	g.t.Helper()
 	all := now.plus(g.before)
@@ -365,7 +369,7 @@ func (g *game) hold(c calamity, now allowance) {
 			extra += all.shares
 		case name == "optimistic":
 			extra += gameSlack * (1 + all.restarts)
-			if all.lost > 0 { // What the bucket owed beyond its burst is lost, too.
+			if all.lost > 0 { // The debt beyond the burst is lost, too.
 				extra += gameSlack * float64(len(g.envoys))
 			}
 		case strings.HasPrefix(name, "local"):
@@ -431,11 +435,11 @@ type waiting struct {
 	cancel  []context.CancelFunc
 	kept    int
 	wrong   []string
-	// doubtful are waits that were untrue, where an answer to the same caller named a failure while
-	// all was well: it came too late, so that what it was granted is lost, or tells of what Redis
-	// has lost before.
+	// doubtful are untrue waits where an answer to the same caller named a failure while all was
+	// well. The answer came too late, so that its granted tokens are lost, or it reports an earlier
+	// loss of Redis.
 	doubtful []string
-	// late counts those of them during which answers of the control plane were late.
+	// late counts the doubtful waits during which answers of the control plane were late.
 	late int
 	// asked counts requests.
 	asked int

@@ -31,7 +31,7 @@ func growing(t *testing.T, language string) (all []string) {
 // oneLine is a JSON block as the plugin's configuration, which stands in one line of Envoy's.
 func oneLine(block string) string { return strings.Join(strings.Fields(block), " ") }
 
-// customer sends requests of one customer through an Envoy and counts those that pass.
+// customer sends requests of one customer through an Envoy and counts the requests that pass.
 func customer(w *world, envoy int, key string, requests int) (passed int64) {
 	w.t.Helper()
 	url := w.envoys[envoy].URL() + "/"
@@ -49,9 +49,9 @@ func customer(w *world, envoy int, key string, requests int) (passed int64) {
 	return got.statuses[200]
 }
 
-// commands runs the lines of a block in a folder that holds the pages' limits.yaml. What serves
-// runs on until the test ends; ports stand for 8080 and so on, and the texts of replace for those
-// of the page.
+// commands runs the lines of a block in a folder that holds the pages' limits.yaml. Servers run
+// until the test ends. ports replace 8080 and so on, and the texts of replace replace the texts of
+// the page.
 func commands(t *testing.T, block string, ports []int, replace ...string) (serving []*stack.Process) {
 	t.Helper()
 	dir := t.TempDir()
@@ -153,7 +153,8 @@ func TestGrowingWithoutAServer(t *testing.T) {
 	}
 }
 
-// Page 5: what one Envoy has let through the other one knows. The first 60 of 100 all pass.
+// Page 5: each Envoy knows the requests that the other Envoy has let through. The first 60 of 100
+// all pass.
 func TestGrowingToAControlPlane(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{alone: true, envoys: 2, plugin: oneLine(growing(t, "json")[2])})

@@ -50,8 +50,8 @@ func newIssuer(t *testing.T) issuer {
 	return issuer{key}
 }
 
-// filter is a jwt_authn filter that passes requests without a token and refuses those with a bad
-// one.
+// filter returns a jwt_authn filter that passes requests without a token and refuses requests with
+// a bad token.
 func (i issuer) filter() string {
 	encode := base64.RawURLEncoding.EncodeToString
 	jwks := fmt.Sprintf(`{"keys":[{"kty":"RSA","alg":"RS256","use":"sig","kid":"1","n":"%s","e":"%s"}]}`,
@@ -102,8 +102,9 @@ func statuses(t *testing.T, n int, url string, header ...string) string {
 	return strings.Join(all, " ")
 }
 
-// Claims come from what Envoy's own filter has verified: strings, numbers, nested ones and lists. A
-// token that it refuses never reaches the limiter, and a header alice is not the claim alice.
+// Claims come from tokens that Envoy's own filter has verified: strings, numbers, nested claims and
+// lists. A token that it refuses never reaches the limiter, and a header alice is not the claim
+// alice.
 func TestClaimsOfVerifiedTokensIdentify(t *testing.T) {
 	t.Parallel()
 	tokens := newIssuer(t)
@@ -260,8 +261,8 @@ policies:
 	})
 }
 
-// The SPIFFE id and the subject are those of the certificate by which Envoy has verified the
-// caller's connection.
+// The SPIFFE id and the subject are the id and the subject of the certificate by which Envoy has
+// verified the caller's connection.
 func TestVerifiedCertificatesIdentify(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)

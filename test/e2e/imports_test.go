@@ -33,9 +33,9 @@ type asked struct {
 // each, and each must answer as often with each status.
 type imported struct {
 	name string
-	// zones and server are what stands in the blocks http and server of nginx, where @ is a part of
-	// the names of zones and PASS leads to the service; filter and routes what stands in Envoy's
-	// filter local_ratelimit and below its virtual host.
+	// zones and server are the contents of the blocks http and server of nginx, where @ is a part
+	// of the names of zones and PASS leads to the service. filter and routes are the contents of
+	// Envoy's filter local_ratelimit and of its virtual host.
 	zones, server  string
 	filter, routes string
 	asks           []asked
@@ -175,7 +175,8 @@ func (c imported) bothDecideAlike(t *testing.T, service *gate, host, source, wei
 	}
 }
 
-// gate is a service that holds requests for /held until as many have been refused as must be.
+// gate is a service that holds requests for /held until the required number of requests has been
+// refused.
 type gate struct {
 	mu   sync.Mutex
 	open chan struct{}
@@ -243,7 +244,7 @@ func sent(ctx context.Context, url, host string, a asked) int {
 	return answer.StatusCode
 }
 
-// importAs is what weir import makes of a configuration, in JSON.
+// importAs returns the result of weir import for a configuration, in JSON.
 func importAs(t *testing.T, from string, config []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config")

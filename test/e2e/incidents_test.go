@@ -12,7 +12,7 @@ import (
 )
 
 // incident makes the state that a row of "At three in the morning" in docs/night/incidents.md asks
-// about, and names what the answer has to have.
+// about, and names the required content of the answer.
 type incident struct {
 	question string // the row's first cell
 	make     string
@@ -63,7 +63,8 @@ done; grep -q 429 $FOLDER/codes`,
 		[]string{"envoy-1", "127.0.0.1", "its token is unknown"}, ""},
 }
 
-// callsOf has a caller send so many requests, of which the policy lets 20 through.
+// callsOf returns the command by which a caller sends requests, of which the policy lets 20
+// through.
 func callsOf(caller string, requests int) string {
 	return strings.NewReplacer("CALLER", caller, "COUNT", strconv.Itoa(requests)).Replace(
 		`curl -s -o /dev/null 'http://127.0.0.1:10000/api/x?[1-COUNT]' -H 'x-api-key: CALLER'`)
@@ -72,8 +73,8 @@ func callsOf(caller string, requests int) string {
 // answerIn bounds how long a question at three in the morning may take.
 const answerIn = time.Minute
 
-// At three in the morning an operator types what the page says until the answer names the cause: a
-// clock runs from the moment at which the state is there.
+// At three in the morning an operator types the commands of the page until the answer names the
+// cause: a clock runs from the moment at which the state is there.
 func TestThePageForTheNightIsWalkedWithAClock(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t)
@@ -106,8 +107,8 @@ func TestThePageForTheNightIsWalkedWithAClock(t *testing.T) {
 	}
 }
 
-// mustAnswer asks until the output names what it has to. Callers go on asking meanwhile: on a busy
-// machine the control plane may have been too late for the first time.
+// mustAnswer asks until the output has the required content. Callers go on asking meanwhile: on a
+// busy machine the control plane may have been too late the first time.
 func (r *runner) mustAnswer(i incident, commands []string) {
 	r.t.Helper()
 	caller := regexp.MustCompile(`x-api-key: ([a-z]+)`).FindStringSubmatch(i.make)

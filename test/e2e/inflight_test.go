@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// flightUpstream answers in all the ways in which a request can end, and counts what it has in
-// hand.
+// flightUpstream answers in all the ways in which a request can end, and counts its open requests.
 type flightUpstream struct {
 	now, most, tries atomic.Int64
 	// seen gets the path of each request that has arrived.
@@ -59,7 +58,7 @@ func (u *flightUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// socket switches protocols and sends back what comes, until either side closes.
+// socket switches protocols and echoes all bytes, until either side closes.
 func socket(w http.ResponseWriter) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -102,7 +101,7 @@ policies:
   - {name: places, partition: [], limit: {in_flight: 3}, mode: leased, on_failure: [deny]}
 `
 
-// awaitInFlight waits until the first Envoy's gauge shows so many requests in flight.
+// awaitInFlight waits until the first Envoy's gauge shows want requests in flight.
 func (w *world) awaitInFlight(want int) {
 	w.t.Helper()
 	w.await(fmt.Sprint(want, " in flight"), func(ctx context.Context) error {

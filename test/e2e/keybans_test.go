@@ -41,8 +41,8 @@ func (w *world) key(method, path, body string) (k held) {
 	return k
 }
 
-// unleased is what a policy holds of alice as soon as none of it is leased: tokens of waiting
-// requests count so for 50 ms.
+// unleased returns alice's bucket of a policy as soon as none of its tokens is leased: tokens of
+// waiting requests count as leased for 50 ms.
 func (w *world) unleased(policy string) (k held) {
 	w.t.Helper()
 	err := stack.Await(w.within(patience), "the end of all leases", func(context.Context) error {
@@ -67,8 +67,8 @@ func (w *world) spend(path string, n int) int64 {
 	return got.statuses[200]
 }
 
-// What is granted to the bucket of an optimistic limit passes at an Envoy that knew it to be empty
-// for hours, and no more than that.
+// Tokens that are granted to the bucket of an optimistic limit pass at an Envoy that knew it to be
+// empty for hours, and no more than these tokens.
 func TestAGrantReachesAnOptimisticLimit(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{policies: `
@@ -104,8 +104,8 @@ policies:
 	}
 }
 
-// A client that has used everything up may go on at once where its key is reset, also at Envoys
-// that had refused it for a day; a grant gives it so many tokens, and no more.
+// A client that has used everything up may go on at once after its key is reset, also at Envoys
+// that had refused it for a day. A grant gives it exactly the granted tokens.
 func TestKeysAreResetAndGranted(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{envoys: 2, policies: ofAlice})
@@ -188,7 +188,7 @@ policies:
 		var obeyed time.Duration
 		for _, b := range all {
 			got := b.end()
-			got.mustBe(t, 200, 403, 429) // Without Redis some go by the failure ladder.
+			got.mustBe(t, 200, 403, 429) // The failure ladder may refuse without Redis.
 			for _, a := range got.answers {
 				if a.status == forbidden {
 					obeyed = max(obeyed, a.at.Sub(given))

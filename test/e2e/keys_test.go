@@ -108,7 +108,7 @@ identity: {client_ip: {trusted_hops: 1}}
 policies:
   - {name: per-ip, match: {paths: [/hops]}, partition: [client_ip], limit: {quota: 5, window: 24h}, mode: local}
 `})
-	// What a client writes itself stands further left and earns it nothing.
+	// Addresses that a client writes itself stand further left and do not help it.
 	got := w.forwarded("/hops", 20, func(i int) string { return fmt.Sprintf("198.51.100.%d, 203.0.113.7", i) })
 	if got.statuses[200] != 5 {
 		t.Errorf("one address behind forged ones: %s, want 5 × 200", got)

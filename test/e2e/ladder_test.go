@@ -25,7 +25,7 @@ type standing struct {
 // awaitStandings waits until each Envoy's newest process is listed as right says it should be.
 func (w *world) awaitStandings(what string, right func(standing) error) {
 	w.t.Helper()
-	var last error // What the list was before the time was over.
+	var last error // The error of the last look before the deadline.
 	w.await(what, func(ctx context.Context) error {
 		answer, err := w.controlPlane.Call(ctx, http.MethodGet, "/v1/nodes", nil)
 		if err != nil {
@@ -165,8 +165,8 @@ func (w *world) awaitMetrics(e *stack.Envoy, what string, right func(map[string]
 	return m
 }
 
-// Without the control plane no report arrives; the filter counts what it could not send, goes on by
-// the ladder, and reports how it is as soon as a control plane answers.
+// Without the control plane no report arrives. The filter counts the reports that it could not
+// send, follows the ladder, and reports its state as soon as a control plane answers.
 func TestTheLadderIsReportedAfterTheControlPlaneWasAway(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{policies: ladder})

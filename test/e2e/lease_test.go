@@ -13,8 +13,8 @@ import (
 // overloadClients is the number of clients that load one Envoy.
 const overloadClients = 32
 
-// overload sends to every Envoy of a world more than all of them may let through, for a time, and
-// returns what became of it together and by Envoy.
+// overload sends to every Envoy of a world, for a time, more requests than all of them may let
+// through. It returns the outcome of all requests together and by Envoy.
 func overload(w *world, path string, rate float64, during time.Duration) (all tally, each []tally) {
 	var loads []load
 	for _, e := range w.envoys {
@@ -24,10 +24,10 @@ func overload(w *world, path string, rate float64, during time.Duration) (all ta
 	return sum(each), each
 }
 
-// mustAdmit holds what was admitted to two bounds. The upper one is burst + rate·t, from the first
-// request sent to the last answer, which is the longest that can be meant. The lower one is a share
-// of what a perfect bucket would have admitted of the requests that were really sent, at the times
-// at which they were: a machine that is too busy to send them lowers it.
+// mustAdmit checks the admitted requests against two bounds. The upper bound is burst + rate·t,
+// from the first request sent to the last answer, the longest possible time. The lower bound is a
+// share of the requests that a perfect bucket would have admitted. The bucket gets the requests
+// that were really sent, at their times: a machine that is too busy to send them lowers the bound.
 func mustAdmit(t *testing.T, got tally, burst, rate, share float64) {
 	t.Helper()
 	if *quick {
@@ -53,12 +53,12 @@ func mustAdmitBut(t *testing.T, got tally, burst, rate, share, spare float64) {
 	}
 }
 
-// mustLend holds what the Envoys of a world have let through by leases, or by asking for each
-// request, to what docs/internals/guarantees.md says: 98 % of a perfect bucket. Two things are not
-// lost: the tokens in hand at the end, which last for half the life of a lease, and those of
-// requests for which a machine without processors to spare has answered too late, one for each that
-// was held for longer than Envoys ask ahead. If it answers much too late, shares are beside the
-// limit, and are charged later.
+// mustLend checks the requests that the Envoys of a world have let through, by leases or by asking
+// for each request, against docs/internals/guarantees.md: 98 % of a perfect bucket. Two kinds of
+// tokens are not lost. The first are tokens in hand at the end, which last for half the life of a
+// lease. The second are tokens of requests for which a busy machine has answered too late, one for
+// each request that was held for longer than Envoys ask ahead. If it answers much too late, shares
+// let requests through beside the limit, and are charged later.
 func (w *world) mustLend(got tally, burst, rate float64) {
 	w.t.Helper()
 	const exact, inHand = 0.98, 0.1
@@ -95,8 +95,8 @@ func (w *world) heldLong() (n float64) {
 	return n
 }
 
-// underWay is how many requests of an overload may be on their way to the Envoys: by so many can a
-// bucket that sees them arrive differ from one that sees them leave.
+// underWay is how many requests of an overload may be on their way to the Envoys. A bucket that
+// sees requests arrive can differ by this number from a bucket that sees them leave.
 const underWay = 2 * overloadClients
 
 // perfect is how many of the requests a token bucket admits that starts full and sees each of them
@@ -162,8 +162,8 @@ policies:
 	mustAdmit(t, all, 400+200, 400, 0.85)
 }
 
-// Bursts of callers with full buckets all pass, at an Envoy that knows nothing yet and at several:
-// what goes beyond the slack waits for the control plane. No penalty begins.
+// Bursts of callers with full buckets all pass, at an Envoy that knows nothing yet and at several
+// Envoys: requests beyond the slack wait for the control plane. No penalty begins.
 func TestOptimisticBursts(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{envoys: 4, workers: 2, policies: `
@@ -224,8 +224,8 @@ policies:
 	}
 }
 
-// The time that requests are held for their decision comes out of Prometheus as a histogram, with
-// as many requests as waited.
+// Prometheus gets the time that requests are held for their decision as a histogram. Its count is
+// the number of requests that waited.
 func TestTheTimeHeldIsAHistogram(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{policies: `

@@ -27,7 +27,7 @@ type load struct {
 	// never.
 	total  int
 	during time.Duration
-	// keep the answers; otherwise only one for each status.
+	// keep keeps all answers; without it the load keeps one answer for each status.
 	keep bool
 	// note, if not nil, is given the answer to each request by its client.
 	note func(i int, a answer)
@@ -43,7 +43,7 @@ type answer struct {
 	took time.Duration
 }
 
-// tally is what became of a load.
+// tally is the outcome of a load.
 type tally struct {
 	// first is when the first request was sent, last when the last answer came.
 	first, last time.Time

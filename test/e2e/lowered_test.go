@@ -35,7 +35,7 @@ type guests struct {
 	statuses map[int]int
 }
 
-// hold sends so many more, one after the other, and returns how many have come to the upstream.
+// hold sends n more requests, one after the other, and returns how many have reached the upstream.
 func (w *guests) hold(n int) (admitted int) {
 	w.t.Helper()
 	for i := range n {
@@ -59,7 +59,7 @@ func (w *guests) hold(n int) (admitted int) {
 	return admitted
 }
 
-// hallSet limits what the hall holds. The headers of /mark say which set a worker goes by.
+// hallSet limits the requests in the hall. The headers of /mark name the set that a worker uses.
 func hallSet(limit int) string {
 	return fmt.Sprintf(`
 version: weir/v1
@@ -69,9 +69,9 @@ policies:
 `, limit, 1000+limit)
 }
 
-// lower lowers the limit, and waits until all workers go by that, as far as twenty connections
-// in a row to each Envoy show. The worker that polls has it a tick before the others, or later
-// where a machine lets these wait.
+// lower lowers the limit, and waits until all workers use the new limit, as far as twenty
+// connections in a row to each Envoy show. The worker that polls has it a tick before the other
+// workers, or earlier still on a machine that lets these wait.
 func (w *guests) lower(limit int) {
 	w.t.Helper()
 	w.awaitApplied(w.apply(hallSet(limit)))
@@ -88,9 +88,9 @@ func (w *guests) lower(limit int) {
 	}
 }
 
-// A policy set that lowers the limit below what is in flight ends no request. Once each Envoy has
-// renewed what it holds, none is admitted through either until there is room again, also when the
-// control plane is killed and started anew meanwhile.
+// A policy set that lowers the limit below the number of requests in flight ends no request. Once
+// each Envoy has renewed its permits, neither Envoy admits a request until there is room again,
+// also when the control plane is killed and started anew meanwhile.
 func TestALimitBelowWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	h := &hall{came: make(chan struct{}), out: make(chan struct{})}

@@ -1,10 +1,10 @@
 // Package e2e tests the whole: real Envoys with the built filter, the built control plane, a real
-// Redis, over HTTP. Each test is a promise of the documentation. What is missing on this machine
-// fails the tests; nothing is skipped.
+// Redis, over HTTP. Each test is a promise of the documentation. If this machine lacks a program,
+// the tests fail; nothing is skipped.
 //
-// Tests that measure how much passes or how soon, and those that keep a processor busy, run alone.
-// All others are parallel: they wait for time to pass more than they work. They run at the end,
-// beside each other, more of them than there are processors.
+// Some tests measure how much passes or how soon, and some keep a processor busy. They run alone.
+// All other tests are parallel: they wait for time to pass more than they work. They run at the
+// end, beside each other, and their number exceeds the number of processors.
 package e2e
 
 import (
@@ -29,7 +29,7 @@ const (
 	examplePath      = repository + "/examples/url-shortener.yaml"
 )
 
-// quick is for authors of these tests; the figures of the documentation come from the full ones.
+// quick is for authors of these tests; the figures of the documentation come from the full tests.
 var quick = flag.Bool("quick", false, "apply load for a fifth of the time")
 
 // runPath is `make run`'s program, built from the tree.

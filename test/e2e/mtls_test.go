@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// withTLS has the control plane's cluster speak TLS to a port, with a client certificate if there
-// is one.
+// withTLS makes the control plane's cluster speak TLS to a port, with a client certificate if any
+// is given.
 func withTLS(config, ca string, port int, client ...certtest.Files) string {
 	var shown strings.Builder
 	for _, files := range client {
@@ -44,8 +44,8 @@ func withTLS(config, ca string, port int, client ...certtest.Files) string {
 
 var portValue = regexp.MustCompile(`port_value: [0-9]+`)
 
-// With --node-client-ca an Envoy that shows a certificate gets policies and leases; one that has
-// only the token gets neither.
+// With --node-client-ca an Envoy that shows a certificate gets policies and leases. An Envoy that
+// has only the token gets neither.
 func TestNodesShowACertificate(t *testing.T) {
 	t.Parallel()
 	authority := certtest.New(t, "authority")

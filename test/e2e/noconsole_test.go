@@ -10,7 +10,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// A build without the console serves all else, and tells those who look for it that it is missing.
+// A build without the console serves everything else, and tells callers of the console that it is
+// missing.
 func TestABuildWithoutTheConsoleSaysSo(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "weir")

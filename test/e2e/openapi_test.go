@@ -36,8 +36,8 @@ policies:
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Schemathesis takes 75 s on a quiet machine, and took five minutes on a busy one. Only one
-	// that hangs takes longer than this.
+	// Schemathesis takes 75 s on a quiet machine, and took five minutes on a busy machine. It takes
+	// longer than this only if it hangs.
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	w, err := stack.StartControlPlane(ctx, stack.ControlPlaneOptions{
@@ -55,7 +55,7 @@ policies:
 		"--exclude-tag", "node",
 		"--header", "Authorization: Bearer "+
 			adminToken, "--seed", "1", "--max-examples", "120", "--workers", "1", "--no-color")
-	run.Dir = t.TempDir() // for what it remembers
+	run.Dir = t.TempDir() // for its files
 	run.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "PYTHONDONTWRITEBYTECODE=1")
 	output, err := run.CombinedOutput()
 	if err != nil {
@@ -64,7 +64,8 @@ policies:
 	t.Logf("%s", output)
 }
 
-// The lines of docs/integrate/api.md do what it says, one after the other, on an empty store.
+// The commands of docs/integrate/api.md have the effects that the page names, one after the other,
+// on an empty store.
 func TestTheDocumentedCallsWork(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -33,9 +33,9 @@ policies:
 	}
 }
 
-// All streams of one connection wait when the control plane stops answering. What is decided for
-// all of them at once is more than Envoy can carry out in one go: it answers each within the answer
-// before.
+// All streams of one connection wait when the control plane stops answering. Then all of them are
+// decided at once, which is more than Envoy can carry out in one go: it answers each request within
+// the answer to the request before.
 func TestManyStreamsThatWaitAreAllAnswered(t *testing.T) {
 	w := start(t, setup{workers: 1, policies: `
 version: weir/v1
