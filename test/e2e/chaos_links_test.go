@@ -64,8 +64,8 @@ func (l latencies) String() string {
 }
 
 // Whatever happens between an Envoy and the control plane, or to the control plane: a request whose
-// Envoy has a token in hand is decided by it and does not wait; the others wait until their
-// deadline at most, and go by their policy's failure ladder then.
+// Envoy has a token in hand is decided by it and does not wait. All other requests wait until their
+// deadline at most, and then their policy's failure ladder decides.
 func TestChaosNoRequestWaitsWithALeaseInHand(t *testing.T) {
 	t.Parallel()
 	var toPlane *proxy
@@ -138,7 +138,7 @@ func (w *world) lease() {
 	prime.end().mustBe(w.t, 200, 429) // On a busy machine calls may be late at first.
 }
 
-// moment is what became of some requests with a lease in hand and without.
+// moment is the outcome of some requests with a lease in hand and without.
 type moment struct {
 	hot, miss tally
 	counts    map[string]int64
@@ -147,7 +147,7 @@ type moment struct {
 func (w *world) moment() (m moment) {
 	w.t.Helper()
 	e := w.envoys[0]
-	time.Sleep(20 * time.Millisecond) // What was counted before is reported now.
+	time.Sleep(20 * time.Millisecond) // Earlier counts are reported by now.
 	before := w.measured(e)
 	during := either(500*time.Millisecond, time.Second)
 	tallies := together(w.ctx,
@@ -163,9 +163,9 @@ func (w *world) moment() (m moment) {
 	return m
 }
 
-// hold wants every request with a lease in hand to have been allowed by one, and none but the
-// others to have waited. Some of the others may find a token for which an earlier one has waited in
-// vain.
+// hold checks that a lease allowed every request with a lease in hand, and that only requests
+// without a lease have waited. Some of them may find a token for which an earlier request has
+// waited in vain.
 func (m moment) hold(t *testing.T, what string) {
 	t.Helper()
 	m.hot.mustBe(t, 200)

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// named has an Envoy find the control plane by a name, in one of Envoy's ways, from a name server.
+// named makes an Envoy find the control plane by a name, in one of Envoy's ways, from a name
+// server.
 func named(kind string, names *dnstest.Server) func(string) string {
 	return func(config string) string {
 		before, weir, _ := strings.Cut(config, "    - name: weir\n      type: STRICT_DNS\n")
@@ -109,9 +110,9 @@ func TestChaosTheControlPlaneIsReplacedElsewhere(t *testing.T) {
 	}}, 1)
 }
 
-// The wall clock of one of two Envoys jumps an hour forward and back. Limits go by clocks that do
-// not: they hold from both sides, and no caller within its limits is refused. What has an end ends
-// by the Envoy's clock there, as docs/run/redis.md says.
+// The wall clock of one of two Envoys jumps an hour forward and back. Limits use clocks that do not
+// jump: they hold from both sides, and no caller within its limits is refused. Bans and the like
+// end by the Envoy's clock there, as docs/run/redis.md says.
 func TestChaosTheClockOfAnEnvoyJumps(t *testing.T) {
 	t.Parallel()
 	clock := redistest.NewClock(t)

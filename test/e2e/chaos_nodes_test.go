@@ -55,7 +55,8 @@ func (w *world) cutOff(way *proxy) {
 		w.t.Errorf("after the way was back there were %.1f calls/s; before, %.1f", after, steady)
 	}
 	noneRefused(w.t, "one of two cut off", callers)
-	// A share starts at what the Envoy knows of the bucket, at most with all of the share.
+	// A share starts at the level that the Envoy knows of the bucket, at most with all of the
+	// share.
 	extra := chaoticRate/2*away.Seconds() + chaoticBurst/2
 	mustHold(w.t, "one of two cut off", shares.end(), chaoticBurst, chaoticRate, extra, 0.8)
 	if d := difference(w.measured(w.envoys[0]), before); d["decisions.by_share"] == 0 || failedCalls(d) == 0 {
@@ -132,7 +133,7 @@ func (w *world) stand(burst, rate float64) {
 	mustHold(w.t, "after standing still", got, burst, rate, 0, 1)
 }
 
-// remaining is what an answer says is left of the limit.
+// remaining returns the rest of the limit that an answer announces.
 func remaining(t *testing.T, a answer) float64 {
 	t.Helper()
 	_, text, _ := strings.Cut(a.Get("RateLimit"), "r=")

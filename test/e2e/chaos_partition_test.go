@@ -16,9 +16,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// holds are the ways in which a network can be parted: what is sent waits, as TCP has it do, until
-// the network is whole, and comes then. To take bytes out of a connection, as the toxic timeout
-// does, is what no network can do.
+// holds are the ways in which a network can be parted. As in TCP, all bytes wait until the network
+// is whole, and arrive then. No network takes bytes out of a connection, as the toxic timeout does.
 var holds = []struct {
 	name    string
 	streams []string
@@ -40,8 +39,8 @@ func (p *proxy) part(streams []string) {
 	}
 }
 
-// tellsOfStore returns an error unless a control plane says that its store is away: no to those who
-// ask for its store, yes with a warning to all others.
+// tellsOfStore returns an error unless a control plane says that its store is away: no to callers
+// who ask for its store, yes with a warning to all other callers.
 func (w *world) tellsOfStore(ctx context.Context, c *stack.ControlPlane) error {
 	for path, status := range map[string]int{"/readyz/store": http.StatusServiceUnavailable, "/readyz": http.StatusOK} {
 		a, err := c.Call(ctx, http.MethodGet, path, nil)
@@ -78,9 +77,9 @@ func startBehindProxies(t *testing.T) (w *world, ways map[string]*proxy, toRedis
 }
 
 // Each connection between two parts is cut, one way and both ways, for longer than calls live, and
-// what was under way comes when it is whole: a limit that refuses in a failure holds to the token,
-// shares are all that passes beyond the other, no caller within its limits is refused, and who
-// serves says so.
+// all bytes on their way arrive when it is whole. A limit that refuses in a failure holds to the
+// token. Only shares let requests pass beyond the other limit, no caller within its limits is
+// refused, and each control plane says whether it serves.
 func TestChaosPartitions(t *testing.T) {
 	t.Parallel()
 	w, ways, toRedis := startBehindProxies(t)
@@ -141,9 +140,9 @@ func (w *world) banKey(c *stack.ControlPlane, caller string) (durable bool) {
 	return *got.Durable
 }
 
-// One of two replicas loses Redis, one way and both ways. Envoys go on with the other: the limits
-// hold from both sides, and pushes reach all. The one that is cut off takes no policies, and says
-// of a ban that it is not stored; when it is back, both know it.
+// One of two replicas loses Redis, one way and both ways. Envoys go on with the other replica: the
+// limits hold from both sides, and pushes reach all. The replica that is cut off takes no policies,
+// and says of a ban that it is not stored. When it is back, both know the ban.
 func TestChaosAReplicaLosesRedis(t *testing.T) {
 	t.Parallel()
 	w, planes, way := twoReplicas(t, chaotic)

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// chaotic has one limit in two policies that differ in what becomes of it in a failure.
+// chaotic has one limit in two policies that behave differently in a failure.
 const (
 	chaoticBurst = 300
 	chaoticRate  = 30
@@ -45,17 +45,17 @@ type fault struct {
 	// ladder reports whether policies take the failure ladder meanwhile, loses whether Redis loses
 	// its state.
 	ladder, loses bool
-	// forgets is how much of what it has answered last Redis may not remember.
+	// forgets is how far back Redis may forget its answers.
 	forgets time.Duration
 	// happened returns an error if the fault was none.
 	happened func() error
 }
 
-// endure lets the fault happen while both policies have more to do than their limit allows. No
-// client may see anything but 200 and 429; the ladder must be taken, and left once Redis answers;
-// and the limits hold: the one that refuses in a failure exactly, the other but for the shares,
-// each of which is a bucket of its own. How soon it is taken and left is logged here and held in
-// virtual time, by test/wasm.
+// endure lets the fault happen while both policies get more requests than their limit allows. No
+// client may see anything but 200 and 429. The Envoys must enter the ladder, and leave it once
+// Redis answers. And the limits must hold: exactly for the limit that refuses in a failure, and
+// except for the shares, each a bucket of its own, for the other limit. The times of entering and
+// leaving are logged here and tested in virtual time by test/wasm.
 func (w *world) endure(f fault, rounds int) {
 	w.t.Helper()
 	shares, denies, callers := w.crowd("/shares", 100), w.crowd("/denies", 100), w.withinLimits(w.envoys...)
@@ -84,8 +84,8 @@ func (w *world) endure(f fault, rounds int) {
 		extra = n * lostFill * chaoticBurst
 	}
 	mustHold(w.t, f.name+", refusing", denies.end(), chaoticBurst, chaoticRate, extra, 0.1)
-	// What the shares let through beyond the limit is paid back, perhaps for longer than this fault
-	// and the next one last: nothing need pass.
+	// The tokens that the shares let through beyond the limit are paid back, perhaps for longer
+	// than this fault and the next fault last: nothing need pass.
 	mustHold(w.t, f.name+", by shares", shares.end(), chaoticBurst, chaoticRate,
 		extra+n*chaoticBurst+chaoticRate*away.Seconds(), 0)
 	d := difference(w.measured(w.envoys[0]), before)
@@ -129,16 +129,16 @@ func TestChaosRedisIsKilled(t *testing.T) {
 	})
 	t.Run("and remembers", func(t *testing.T) {
 		w := startChaotic(t, "--appendonly", "yes", "--appendfsync", "everysec")
-		// It is another process: what its file lacks may have been in use, so absent buckets start
-		// half full. These are there.
-		// A busy disk has Redis write its file up to two seconds late.
+		// It is a new process: buckets that its file lacks may have been in use, so absent buckets
+		// start half full. These buckets are there. A busy disk makes Redis write its file up to
+		// two seconds late.
 		kill := fault{name: "kill -9, appendonly", inflict: w.redis.Kill, heal: w.redis.Restart, ladder: true,
 			forgets: 2 * time.Second}
 		w.endure(kill, either(2, 10))
 	})
 }
 
-// counted is the number behind a name in what INFO says of a section.
+// counted returns the number behind a name in a section of INFO.
 func counted(s *redistest.Server, section, name string) (n int) {
 	_, after, _ := strings.Cut(s.Do("INFO", section), name)
 	fmt.Sscanf(after, "%d", &n)

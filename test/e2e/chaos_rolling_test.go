@@ -12,9 +12,9 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// rolled is a policy set whose limits none of the clients reaches; its number only makes one
-// version differ from the other. What is allowed in a failure is counted, so that a machine that
-// stands still for longer than requests wait is distinguished from a lost call.
+// rolled returns a policy set whose limits no client reaches; its number only makes one version
+// differ from the other. Requests that a failure allows are counted. So a lost call is
+// distinguished from a machine that stands still for longer than requests wait.
 func rolled(n int) string {
 	return fmt.Sprintf(`
 version: weir/v1

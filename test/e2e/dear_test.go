@@ -29,8 +29,8 @@ func (w *world) priced(caller string, cost, total, clients int) load {
 }
 
 // The control plane decides about a request that costs too much for an Envoy alone. Sent one after
-// the other to any Envoys, exactly the bucket's tokens pass, and a refused request is told when to
-// come back.
+// the other to any Envoys, exactly the bucket's tokens pass, and a refusal names the time to come
+// back.
 func TestDearRequestsOfAnOptimisticLimit(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{envoys: 3, policies: dear})

@@ -43,8 +43,8 @@ policies:
     mode: local
 `
 
-// failing has, for each policy of the ladder, its decision while the control plane is away.
-// awaitFailing waits for all of them.
+// awaitFailing waits until each policy of the ladder decides as it must while its control plane is
+// away.
 func (w *world) awaitFailing() {
 	w.t.Helper()
 	w.await("the failure ladder to take over", func(context.Context) error {

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// A control plane that stands still for up to two seconds, and then executes all that has come
-// meanwhile, charges each request once: a caller has what is left of its limit afterwards, and no
-// more.
+// A control plane stands still for up to two seconds, and then executes all calls that have arrived
+// meanwhile. It charges each request once: a caller has exactly the rest of its limit afterwards.
 func TestAPauseOfTheControlPlaneChargesOnce(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{workers: 2, policies: `
@@ -66,7 +65,7 @@ func (w *world) pause(mode string, pause time.Duration) {
 		w.t.Fatal(err)
 	}
 	w.awaitGround()
-	time.Sleep(1500 * time.Millisecond) // What is charged twice is charged by then.
+	time.Sleep(1500 * time.Millisecond) // A second charge would be made by then.
 	passes("afterwards", 5, 5)
 	passes("beyond the limit", 1, 0)
 }

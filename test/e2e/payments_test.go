@@ -68,8 +68,8 @@ func TestThePaymentsExampleRuns(t *testing.T) {
 		t.Errorf("requests at once: %s, want 95 to %d", fast, most)
 	}
 
-	// What may come in is in by then, and what may not is answered. The service is quiet, so none
-	// is shed, however many wait for a permit at once.
+	// By then all admissible requests are in, and all other requests are answered. The service is
+	// quiet, so no request is shed, however many wait for a permit at once.
 	time.AfterFunc(2*time.Second, func() { close(up.release) })
 	slow := load{clients: 60, total: 60, request: charge("/slow", "x-api-key", "slow")}.run(w.ctx)
 	slow.mustBe(t, 200, 429)

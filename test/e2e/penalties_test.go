@@ -28,7 +28,7 @@ policies:
   - {name: open, match: {paths: [/open]}, partition: [consumer], limit: {quota: 1000000, window: 1h}, mode: local}
 `
 
-// offender is what a test knows of one caller. Its last penalty began between from and to.
+// offender is a test's knowledge about a caller. Its last penalty began between from and to.
 type offender struct {
 	name     string
 	from, to time.Time
@@ -67,8 +67,9 @@ func (w *world) each(all []offender, do func(client *http.Client, o *offender) e
 	}
 }
 
-// offend has every caller be refused three times by one Envoy, and checks at once that all Envoys
-// then refuse it by a penalty of that length. The Envoys let it make that many requests before.
+// offend makes one Envoy refuse every caller three times, and checks at once that all Envoys then
+// refuse it by a penalty of that length. Before that the Envoy lets `allowed` requests of the
+// caller through.
 func (w *world) offend(all []offender, allowed int, length time.Duration) {
 	w.t.Helper()
 	w.each(all, func(client *http.Client, o *offender) error {
@@ -137,7 +138,7 @@ func (w *world) refusedUntil(client *http.Client, o *offender, length time.Durat
 	return nil
 }
 
-// polite asks for what only callers without a penalty get, at every Envoy.
+// polite asks every Envoy for a path that only callers without a penalty get.
 func (w *world) polite(all []offender) {
 	w.t.Helper()
 	for _, envoy := range w.envoys {

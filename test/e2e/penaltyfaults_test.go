@@ -21,8 +21,8 @@ func (w *world) awaitPenalty(envoy int, caller string, want bool) {
 	})
 }
 
-// An order that switches the policy off or into shadow, or all policies off, frees those who have a
-// penalty, on both Envoys; when it is lifted, the penalty goes on to the end that it had.
+// An order that switches the policy off or into shadow, or all policies off, frees callers with a
+// penalty, on both Envoys. When it is lifted, the penalty goes on to its earlier end.
 func TestPenaltiesUnderAnOrder(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{envoys: 2, workers: 2, policies: strings.Replace(penalised, "FIRST", "5m", 1)})
@@ -41,8 +41,7 @@ func TestPenaltiesUnderAnOrder(t *testing.T) {
 	}
 }
 
-// offendAt has every caller be refused three times by one Envoy, which must then refuse it by a
-// penalty.
+// offendAt makes one Envoy refuse every caller three times. It must then refuse them by a penalty.
 func (w *world) offendAt(envoy int, all []offender) {
 	w.t.Helper()
 	url := w.envoys[envoy].URL() + "/api"
@@ -65,9 +64,9 @@ func (w *world) offendAt(envoy int, all []offender) {
 	})
 }
 
-// Without Redis the penalties that are known go on everywhere, one that begins holds on the Envoy
-// where it began, and a good caller is not touched. All have it to the same end once Redis is back,
-// and then it outlives the Envoys.
+// Without Redis the known penalties go on everywhere, a new penalty holds on the Envoy where it
+// began, and a good caller is not touched. Once Redis is back, all Envoys have the penalty to the
+// same end, and then it outlives the Envoys.
 func TestPenaltiesWithoutRedis(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{envoys: 2, workers: 2, policies: strings.Replace(penalised, "FIRST", "5m", 1)})

@@ -33,7 +33,7 @@ policies:
 	fleetPlaces = sharedPlaces + "    on_failure: [deny]\n"
 )
 
-// towards has half of the clients ask one Envoy, and the others the other one; an Envoy may be
+// towards sends half of the clients to one Envoy and half to the other Envoy. An Envoy may be
 // replaced meanwhile.
 type towards struct {
 	mu   sync.Mutex
@@ -56,11 +56,10 @@ func (to *towards) set(envoy int, url string) {
 	to.urls[envoy] = url
 }
 
-// awaitUsed waits until the control plane counts so many places as in use, of as many as the limit
-// has.
+// awaitUsed waits until the control plane counts want of the limit's places as in use.
 func (w *world) awaitUsed(limit, want int64) {
 	w.t.Helper()
-	var last error // What it was before the time was over.
+	var last error // The error of the last look before the deadline.
 	w.await(fmt.Sprint(want, " places to be in use"), func(ctx context.Context) error {
 		got, err := w.controlPlane.Call(ctx, http.MethodGet, "/v1/keys/places", nil)
 		if err != nil {
@@ -118,7 +117,8 @@ func (w *world) rushing(up *rushUpstream) *rushing {
 	return r
 }
 
-// watch lets time pass and wants at least and at most so many requests at the upstream at its peak.
+// watch lets time pass and checks the peak of requests at the upstream: at least `least`, at most
+// `most`.
 func (r *rushing) watch(what string, span time.Duration, least, most int) {
 	r.t.Helper()
 	r.up.atMost()
@@ -130,8 +130,8 @@ func (r *rushing) watch(what string, span time.Duration, least, most int) {
 	}
 }
 
-// An Envoy that is killed costs its places for one lease at most, and what comes in its place has
-// none of them.
+// An Envoy that is killed costs its places for one lease at most, and its replacement has none of
+// them.
 func TestPermitsOfAKilledEnvoyComeBack(t *testing.T) {
 	t.Parallel()
 	up := &rushUpstream{}
@@ -158,7 +158,7 @@ func TestPermitsOfAKilledEnvoyComeBack(t *testing.T) {
 }
 
 // An Envoy that is cut off from the control plane has its share beside the limit, as `weir check`
-// prints, and what it had in flight. Once it is back the limit holds again.
+// prints, and its requests in flight. Once it is back the limit holds again.
 func TestPermitsOfAnEnvoyThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	check := exec.Command(controlPlanePath, "check", "--nodes", "2", "-")

@@ -20,7 +20,7 @@ type listener struct {
 	plugins []string
 }
 
-// listeners makes envoy.yaml take its listeners from a file, and returns what writes that.
+// listeners makes envoy.yaml take its listeners from a file. write writes that file.
 func listeners(t *testing.T, dir string) (rewrite func(string) string, write func(all ...listener)) {
 	const before, after, filter = "  listeners:\n", "\n  clusters:", "                  - name: weir\n"
 	file := filepath.Join(dir, "listeners.yaml")
@@ -70,9 +70,9 @@ func inline(quota int, window string, more string) string {
 		`"limit": {"quota": %d, "window": "%s"}, "mode": "local"}%s]}}`, quota, window, more)
 }
 
-// Listeners that come and change while Envoy runs, all of whose plugins have the same names: a
-// changed set keeps what was used, a set beside it neither takes nor gives figures, and neither do
-// two in one chain.
+// Listeners come and change while Envoy runs, and all of their plugins have the same names. A
+// changed set keeps the used tokens. A set beside it neither takes nor gives figures, and neither
+// do two plugins in one chain.
 func TestPluginsInOneEnvoy(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{alone: true, plugin: inline(1, "1s", "")}) // For its upstream.

@@ -18,11 +18,11 @@ import (
 )
 
 // The chart's own pods, run by a kubelet, and an Envoy that has its endpoints from the Service's
-// EndpointSlices and never calls one that is not ready, as under Istio and Envoy Gateway. While a
-// shard of the store is away, the one with the policies, and while all of it is, the pods stay
-// ready, and that Envoy decides the same callers as exactly, hears of bans and orders as well, and
-// gets policies as one with envoy.yaml. In between, the narrower question is the readinessProbe,
-// which cuts that Envoy off: so the others would notice it.
+// EndpointSlices and calls only ready endpoints, as under Istio and Envoy Gateway. The shard of the
+// store with the policies is away, and then the whole store. Meanwhile the pods stay ready. That
+// Envoy decides the same callers as exactly, hears of bans and orders as well, and gets policies
+// like an Envoy with envoy.yaml. In between, the narrower question is the readinessProbe, which
+// cuts that Envoy off: so the test would notice it.
 func TestPodsServeEnvoysWhileTheStoreIsAway(t *testing.T) {
 	p := startPods(t)
 	_ = t.Run("a shard", p.loseAShard) && t.Run("asked by the readinessProbe", p.loseReadiness) &&
@@ -113,8 +113,8 @@ func (p *pods) loseAll(t *testing.T) {
 	w.awaitApplied(w.apply(strings.Replace(policiesOf("all"), "quota: 40", "quota: 41", 1)))
 }
 
-// startCallers starts an Envoy with envoy.yaml and one that goes by the EndpointSlices, and has
-// each key of a policy of that name get a first token.
+// startCallers starts an Envoy with envoy.yaml and an Envoy that follows the EndpointSlices. Each
+// key of a policy of that name gets its first token.
 func (p *pods) startCallers(t *testing.T, policy string) *callers {
 	t.Helper()
 	w := p.startWorld(t)
@@ -208,10 +208,10 @@ func (c *callers) through(e *stack.Envoy, key, times int) int64 {
 	return c.sendTo(key, times, []*stack.Envoy{e})
 }
 
-// mustBeDecided has both Envoys use up each key, half of it each, to the last token that the
-// control plane has of it, and no more. With cut the first one does so alone, and the second one,
-// which has no control plane, must decide by the ladder. Otherwise a key for which that decided is
-// not looked at: on a busy machine an answer comes too late, and a token may be lost.
+// mustBeDecided makes both Envoys use up each key, half of it each, exactly to the last token that
+// the control plane has of it. With cut the first Envoy does so alone; the second Envoy has no
+// control plane and must decide by the ladder. Without cut it skips a key for which the ladder
+// decided: on a busy machine an answer comes too late, and a token may be lost.
 func (c *callers) mustBeDecided(t *testing.T, policy string, keys []int, cut bool) {
 	t.Helper()
 	exact, looked := [2]int{}, 0
@@ -247,8 +247,8 @@ func (c *callers) mustBeDecided(t *testing.T, policy string, keys []int, cut boo
 	}
 }
 
-// useUp sends so many requests of a key through each of the first two Envoys, and then one more. It
-// returns how many passed, and whether the ladder decided one.
+// useUp sends want requests of a key through each of the first two Envoys, and then one more. It
+// returns how many passed, and whether the ladder decided a request.
 func (c *callers) useUp(key int, want [2]int64) (got [2]int64, laddered [2]bool) {
 	c.w.t.Helper()
 	before := [2]map[string]int64{c.counted(0), c.counted(1)}
@@ -280,7 +280,7 @@ func (c *callers) left(t *testing.T, policy string, key int) (n int64) {
 	return n
 }
 
-// tokens is what the control plane has of a bucket.
+// tokens is a bucket at the control plane.
 type tokens struct{ Level, Used, Leased int64 }
 
 func (c *callers) at(ctx context.Context, policy string, key int) (tokens, error) {
@@ -332,7 +332,7 @@ func (c *callers) mustHaveFoundPods(t *testing.T) {
 	}
 }
 
-// awaitAt waits until each Envoy passes so many of two requests of a key.
+// awaitAt waits until each Envoy passes want of two requests of a key.
 func (c *callers) awaitAt(t *testing.T, what string, key int, want int64) {
 	t.Helper()
 	for _, e := range c.w.envoys {
@@ -369,7 +369,7 @@ func (c *callers) mustObeyOrders(t *testing.T, p *pods, refused int) {
 	c.awaitAt(t, "the end of the kill switch", refused, 0)
 }
 
-// A sight is what Kubernetes knew of the pods.
+// A sight is the state of the pods in Kubernetes.
 type sight struct {
 	// probes is how often kubelet has asked each pod, by type and result.
 	probes map[string]map[string]int
@@ -435,9 +435,9 @@ func probesSince(after, before map[string]int) map[string]int {
 	return d
 }
 
-// Without any value set the chart is one pod with its store on a volume. What that holds is there
-// after the pod was deleted, which another one replaces, and after its process was killed, which
-// kubelet starts again: an Envoy that goes by the EndpointSlices passes nothing anew.
+// Without any value set the chart is one pod with its store on a volume. The store's content is
+// there after the pod was deleted and replaced. It is there too after the pod's process was killed
+// and kubelet started it again. An Envoy that follows the EndpointSlices passes no request anew.
 func TestPodsKeepTheirVolume(t *testing.T) {
 	p := startNode(t, 1)
 	p.Apply(t, fmt.Sprintf(`

@@ -36,7 +36,7 @@ const (
 	podImages = repository + "/build/pod-images"
 	podTag    = "test"
 	podPort   = 8080
-	// podPatience bounds what Kubernetes does on a busy machine: pull, start, roll out.
+	// podPatience bounds the steps of Kubernetes on a busy machine: pull, start, roll out.
 	podPatience = 3 * time.Minute
 )
 
@@ -49,7 +49,7 @@ type pods struct {
 	redis *redistest.Cluster
 	// others is the buckets of earlier tests in each of its shards.
 	others []map[string]bool
-	// The tokens are those that the chart has drawn.
+	// The tokens are the tokens that the chart has drawn.
 	adminToken, nodeToken string
 
 	// mu guards endpoints, the addresses of ready pods as the EndpointSlices have them. lowest is
@@ -112,7 +112,7 @@ func (p *pods) install(values ...string) {
 	p.adminToken, p.nodeToken = string(secret.Data.Admin), string(secret.Data.Node)
 }
 
-// show prints what happened to pods, if the test has failed.
+// show prints the events of the pods, if the test has failed.
 func (p *pods) show() {
 	if !p.t.Failed() {
 		return
@@ -150,7 +150,7 @@ func (p *pods) ask(path string, into any) error {
 	return json.Unmarshal([]byte(answer), into)
 }
 
-// A pod is one that is not about to end.
+// A pod is a pod that is not about to end.
 type pod struct {
 	name, address string
 	ready         bool

@@ -18,7 +18,7 @@ import (
 
 const protocolFile = "shared/wire/protocol.go"
 
-// raiseProtocol returns this tree's text of the protocol as of the next one.
+// raiseProtocol returns this tree's text of the protocol with the next version's number.
 func raiseProtocol(t *testing.T, oldest int) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(repository, protocolFile))
@@ -141,7 +141,7 @@ policies:
 	}
 	w.awaitNodes("envoy-1", wire.ErrOlder.Error())
 
-	// One that still speaks the filter's takes over, with all that was used.
+	// A control plane that still speaks the filter's protocol takes over, with all used tokens.
 	w.controlPlane.Stop()
 	w.serve.Binary, w.serve.DataDir = nextControlPlane(t, wire.Oldest), data
 	w.startControlPlane()
@@ -151,7 +151,7 @@ policies:
 		t.Errorf("after the upgrade %d and %d passed, want at most the 8 that were left, and 2", closed, more)
 	}
 
-	// What it has written is not for the build before.
+	// The build before cannot read its data.
 	w.controlPlane.Stop()
 	w.serve.Binary = today
 	old, err := stack.LaunchControlPlane(w.serve)

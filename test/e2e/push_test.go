@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A push under load changes the limit on every Envoy within a second, forgets nothing that was
-// consumed, and no request sees anything but the old limit or the new one. Without an answer of the
-// control plane they are refused: a share of each Envoy's own would come on top.
+// A push under load changes the limit on every Envoy within a second and forgets no consumption.
+// Each request sees either the old limit or the new limit. Requests without an answer of the
+// control plane are refused: a share of each Envoy's own would come on top.
 func TestAPushUnderLoadKeepsConsumption(t *testing.T) {
 	limit := func(quota int64) string {
 		return fmt.Sprintf(`
@@ -104,7 +104,7 @@ func TestManyPushesLeaveMemoryFlat(t *testing.T) {
 		t.Logf("%s after %d pushes: %s; after %d: %s", e.Name, warm, before[i], all, after)
 	}
 	busy.end().mustBe(t, 200, 429)
-	// What was pushed last is what counts, in every VM by its next tick.
+	// The last push counts, in every VM by its next tick.
 	want := fmt.Sprintf("q=%d;", 100+all-1)
 	for _, e := range w.envoys {
 		w.await(e.Name+" to decide by the last push", func(context.Context) error {
@@ -139,7 +139,7 @@ policies:
 	}
 }
 
-// Nodes are known by id and version, and one that is gone is no longer active.
+// Nodes are known by id and version, and a node that is gone is no longer active.
 func TestNodesAreListed(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{envoys: 2, policies: "{version: weir/v1, policies: []}"})

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// byTenant is a policy set of 5000 policies by the value of a header, or with patterns as many as
-// fit into a document; the number of the push is among their limits.
+// byTenant returns a policy set of 5000 policies by the value of a header. With patterns it has the
+// number of policies that fit into a document. The number of the push is among their limits.
 func byTenant(patterns bool, push int) string {
 	var b strings.Builder
 	b.WriteString("version: weir/v1\npolicies:\n")

@@ -17,8 +17,8 @@ var readRoutes = []string{
 	"/v1/top", "/v1/policyset", "/metrics",
 }
 
-// goodput is how many requests through the first Envoy the control plane decided in time, and how
-// many a share did because its answer was late, while so many readers read all routes.
+// goodput returns how many requests through the first Envoy the control plane decided in time, and
+// how many a share decided because its answer was late, while the readers read all routes.
 func (w *world) goodput(round, readers int) (good, late, reads int64) {
 	w.t.Helper()
 	const during = 3 * time.Second
@@ -47,7 +47,7 @@ func (w *world) goodput(round, readers int) (good, late, reads int64) {
 	close(done)
 	all.Wait()
 	got.mustBe(w.t, 200)
-	time.Sleep(20 * time.Millisecond) // What was counted before is reported now.
+	time.Sleep(20 * time.Millisecond) // Earlier counts are reported by now.
 	d := difference(w.measured(w.envoys[0]), before)
 	return d["decisions.by_central"], d["decisions.by_share"] + d["decisions.by_failure_allow"], read.Load()
 }

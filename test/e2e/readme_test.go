@@ -70,7 +70,7 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// documentation is all blocks of what users read: README.md and docs.
+// documentation returns all blocks of the pages for users: README.md and docs.
 func documentation(t *testing.T) (all []block) {
 	t.Helper()
 	for _, page := range pages(t) {
@@ -118,8 +118,8 @@ func TestTheReadmesCommandsWork(t *testing.T) {
 	}
 }
 
-// shell runs a script in the repository's root with this set-up's ports in place of the documented
-// ones.
+// shell runs a script in the repository's root. It replaces the documented ports by the ports of
+// this set-up.
 func (r *runner) shell(script string) (string, error) {
 	script = strings.NewReplacer(
 		"127.0.0.1:10000", fmt.Sprint("127.0.0.1:", r.envoy), "127.0.0.1:9901", fmt.Sprint("127.0.0.1:", r.admin),
@@ -150,7 +150,7 @@ func mustBeTasks(t *testing.T, b block, line string) {
 	}
 }
 
-// The refusal that the documentation shows has the status, the headers and the body of a real one.
+// The refusal in the documentation has the status, the headers and the body of a real refusal.
 func TestTheReadmeShowsARealRefusal(t *testing.T) {
 	r := newRunner(t)
 	r.start()
@@ -189,7 +189,7 @@ func TestTheReadmeShowsARealRefusal(t *testing.T) {
 	}
 }
 
-// withoutNumbers leaves out what differs from one answer to the next, and line breaks.
+// withoutNumbers leaves out the parts that differ between answers, and line breaks.
 func withoutNumbers(text string) string {
 	text = regexp.MustCompile(`\s+`).ReplaceAllString(strings.TrimSpace(text), " ")
 	text = strings.NewReplacer(", \"", ",\"", "{ ", "{", " }", "}").Replace(text)

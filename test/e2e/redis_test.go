@@ -32,8 +32,8 @@ func (w *world) survive(primary, replica *redistest.Server) {
 		return nil
 	})
 	w.awaitRecovered()
-	// What was stored is there still, and more can be, once the shard with the policies is back
-	// too.
+	// The stored document is there still, and the store takes another once the shard with the
+	// policies is back too.
 	var version uint64
 	w.await("the store to take policies", func(ctx context.Context) (err error) {
 		version, err = w.controlPlane.Apply(ctx,
@@ -51,7 +51,7 @@ func TestAPrimaryOfARedisClusterMayDieUnderLoad(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, true)
 	w := startOn(t, cluster.URL())
-	at := cluster.Primary(cluster.Slot("weir:{meta}:version")) // The one that holds the policies.
+	at := cluster.Primary(cluster.Slot("weir:{meta}:version")) // The shard with the policies.
 	w.survive(cluster.Primaries[at], cluster.Replicas[at])
 }
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Answers that cost nothing leave a bucket of tokens full, in each mode, and the counters say so. A
-// cost that a response says twice counts as one that it does not say.
+// Answers that cost nothing leave a bucket of tokens full, in each mode, and the counters say so.
+// If a response has two costs, it counts as a response without a cost.
 func TestGoodAnswersLeaveTheBucketFull(t *testing.T) {
 	t.Parallel()
 	const answers = 30

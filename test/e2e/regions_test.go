@@ -71,8 +71,8 @@ func (w *world) mustRate(policy string) int64 {
 	return using
 }
 
-// Two regions let through together what one would. While only one has clients, the rate moves to
-// it.
+// Two regions together let through as much as one region would. While only one has clients, the
+// rate moves to it.
 func TestRegionsShareAQuota(t *testing.T) {
 	t.Parallel()
 	eu, us, between := startRegions(t)
@@ -101,8 +101,8 @@ func TestRegionsShareAQuota(t *testing.T) {
 	alone := one.end()
 	mustAdmit(t, sum([]tally{alone, after}), 1000, 1000, 0.4)
 
-	// Without the document every region keeps what it has, and goes on limiting. The sum may be
-	// less than the whole: a part that one gave away, and none has taken, is used by none.
+	// Without the document every region keeps its shares, and goes on limiting. The sum may be less
+	// than the whole: a part that one region gave away, and no region has taken, is used by none.
 	regions := []*world{eu, us}
 	var had [2]int64
 	for i, region := range regions {

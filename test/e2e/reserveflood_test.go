@@ -30,8 +30,8 @@ func (w *world) lapsed() (n int64) {
 	return n
 }
 
-// A rate over two Envoys that bulk asks ten times of gives it four fifths, while critical loses
-// nothing of what is kept for it.
+// Bulk asks for ten times a rate over two Envoys. It gets four fifths of the rate, and critical
+// loses nothing of its reserve.
 func TestAReserveIsKeptInAFlood(t *testing.T) {
 	for _, mode := range []string{"strict", "leased"} {
 		t.Run(mode, func(t *testing.T) {

@@ -24,8 +24,8 @@ policies:
   - {name: own, match: {paths: [/own]}, partition: [], limit: {quota: 1, window: 1h}, mode: strict, response: {body: own}}
 `
 
-// The set's responses answer by what a refusal is for, here and through Envoy's own ratelimit
-// filter, which chooses the status itself; a policy's own goes before.
+// The set's responses answer a refusal according to its reason, here and through Envoy's own
+// ratelimit filter, which chooses the status itself. A policy's own response has priority.
 func TestResponsesOfTheSet(t *testing.T) {
 	t.Parallel()
 	w := startWithCalls(t, 1, 1, house)

@@ -70,7 +70,7 @@ policies:
 	}
 }
 
-// call sends a request to the REST API under a version; without one, ifMatch is empty.
+// call sends a request to the REST API with the ETag ifMatch in If-Match; empty for no header.
 func (w *world) call(method, path, ifMatch, body string) stack.Answer {
 	w.t.Helper()
 	answer, err := w.controlPlane.Call(w.within(patience), method, path, []byte(body), "If-Match", ifMatch)
@@ -89,7 +89,7 @@ func (w *world) get(path string) stack.Answer {
 	return answer
 }
 
-// write makes a change and returns the version that it made and what that says of itself.
+// write makes a change and returns the version that it made and the summary of the change.
 func (w *world) write(method, path, ifMatch, body string) (version uint64, summary string) {
 	w.t.Helper()
 	answer := w.call(method, path, ifMatch, body)

@@ -2,8 +2,8 @@ package e2e
 
 import "testing"
 
-// What an Envoy's process held is gone with it. A bucket of its own comes back full. A bucket of
-// the control plane does not: what the Envoy had in hand counts as used.
+// The state of an Envoy's process is gone with it. A bucket of the Envoy's own comes back full. A
+// bucket of the control plane does not: the tokens that the Envoy had in hand count as used.
 func TestARestartOfEnvoyFillsItsOwnBucketsAlone(t *testing.T) {
 	t.Parallel()
 	const policies = `

@@ -14,8 +14,8 @@ import (
 const meshRetries = `retry_policy: {retry_on: "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes", ` +
 	`num_retries: 2, retriable_status_codes: [503, 429], retry_back_off: {base_interval: 0.001s}}`
 
-// callerOf starts an Envoy that stands before that of another world, as a sidecar does, and retries
-// what is refused there.
+// callerOf starts an Envoy that is in front of the Envoy of another world, as a sidecar is, and
+// retries requests that are refused there.
 func callerOf(t *testing.T, inner *world) *world {
 	t.Helper()
 	port := regexp.MustCompile(`(?s)(cluster_name: upstream.*?port_value: )\d+`)
@@ -90,7 +90,7 @@ func (w *world) logged(path string) int {
 	return strings.Count(w.envoys[0].Stdout.String(), " "+path+" ")
 }
 
-// awaitBusy waits until the first Envoy's upstream has so many requests.
+// awaitBusy waits until the first Envoy's upstream has n requests.
 func (w *world) awaitBusy(n int) {
 	w.t.Helper()
 	w.await(fmt.Sprint("the upstream to have ", n, " requests"), func(ctx context.Context) error {

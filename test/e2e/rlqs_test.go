@@ -88,13 +88,13 @@ func asItem(block string, indent int) string {
 	return item.String()
 }
 
-// quotaTime is how long a quota filter is loaded: its control plane knows its demand after 5 s, and
-// then gives it what is left of the burst.
+// quotaTime returns how long a quota filter is loaded: its control plane knows its demand after 5
+// s, and then gives it the rest of the burst.
 func quotaTime() time.Duration { return max(full(30*time.Second), 15*time.Second) }
 
-// quotaShare is what quota filters must let through of what a perfect bucket does. It is 98 % on a
-// calm machine. One that stands still for a moment wastes the tokens that were assigned for that
-// moment, and those of the burst do not come back.
+// quotaShare is the share of a perfect bucket's requests that quota filters must let through. On a
+// calm machine they let 98 % through. A machine that stands still for a moment wastes the tokens
+// that were assigned for that moment, and the burst's tokens among them do not come back.
 const quotaShare = 0.85
 
 func ofTenant(url string) func(int) *http.Request {
@@ -129,7 +129,7 @@ func TestQuotaFiltersShareALimit(t *testing.T) {
 	mustAdmit(t, all, 2400, 20, quotaShare)
 }
 
-// The control plane is killed and comes back: what was assigned ends, and the limit holds on.
+// The control plane is killed and comes back: the assignments end, and the limit holds on.
 func TestQuotaFiltersOutliveTheControlPlane(t *testing.T) {
 	t.Parallel()
 	w, port := startQuotas(t, setup{policies: tenants})
@@ -168,7 +168,7 @@ func TestQuotaFiltersOutliveTheControlPlane(t *testing.T) {
 	}
 }
 
-// An Envoy is killed with tokens in hand: the other gets what it would have had.
+// An Envoy is killed with tokens in hand: the other Envoy gets the killed Envoy's part.
 func TestQuotaFiltersOutliveAnEnvoy(t *testing.T) {
 	t.Parallel()
 	w, port := startQuotas(t, setup{policies: tenants})

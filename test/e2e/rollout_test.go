@@ -25,9 +25,9 @@ policies:
 `, quota)
 }
 
-// A version is rolled out to half of four Envoys, promoted, and another one taken back, through two
-// replicas of the control plane on one Redis. Each Envoy decides by its version; what nodes of
-// either version admit counts for both; nothing is forgotten at any end.
+// A version is rolled out to half of four Envoys and promoted, and a second version is taken back,
+// through two replicas of the control plane on one Redis. Each Envoy decides by its version.
+// Requests that nodes of either version admit count for both. Nothing is forgotten at any end.
 func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 	t.Parallel()
 	second, err := stack.FreePort()
@@ -70,8 +70,8 @@ func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 		}
 		mustTake(t, fmt.Sprintf("the limit of %d at %d Envoys", limit, len(at)), begin, time.Now(), time.Second)
 	}
-	// As many of all requests have passed so far; an answer that is late on a busy machine costs
-	// its token.
+	// must checks how many of all requests have passed so far; an answer that is late on a busy
+	// machine costs its token.
 	var passed int64
 	must := func(what string, got, want int64) {
 		t.Helper()
@@ -99,7 +99,7 @@ func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 	shows(100, w.envoys)
 	must("taken back", spend("/exact", w.envoys, 40), 100)
 
-	// Then a higher one, which is promoted.
+	// Then a higher limit, which is promoted.
 	w.write(http.MethodPut, "/v1/policyset?nodes=50%", `"1"`, drafted(150))
 	shows(150, first)
 	shows(100, others)
@@ -118,7 +118,7 @@ func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 	}
 }
 
-// halves are the Envoys that ought to have a draft, and the others.
+// halves returns the Envoys that ought to have a draft, and all other Envoys.
 func (w *world) halves(draft uint64) (chosen, others []*stack.Envoy) {
 	w.t.Helper()
 	var list struct {
@@ -147,8 +147,8 @@ func (w *world) halves(draft uint64) (chosen, others []*stack.Envoy) {
 	return chosen, others
 }
 
-// A draft limit is decided beside the enforced one, by buckets of its own, and changes no answer.
-// Both counts stand side by side in the Envoy's metrics.
+// A draft limit is decided beside the enforced limit, by its own buckets, and changes no answer.
+// The Envoy's metrics have both counts side by side.
 func TestACandidateIsCountedBesideItsPolicy(t *testing.T) {
 	for _, mode := range []string{"local", "leased", "strict", "optimistic"} {
 		t.Run(mode, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // A version that is too strict is tried on some Envoys. The penalties that its Envoys begin refuse
-// no caller at the others: so the rule sees what the version does, and takes it back, and the
+// no caller at the other Envoys. So the rule sees the version's effect, and takes it back, and the
 // penalties with it. Once such a version is promoted, all Envoys obey them.
 func TestPenaltiesOfARolledOutVersion(t *testing.T) {
 	t.Parallel()
@@ -40,8 +40,8 @@ func TestPenaltiesOfARolledOutVersion(t *testing.T) {
 	ask := func(at *stack.Envoy, caller string) (answer, error) {
 		return send(http.DefaultClient, request(http.MethodGet, at.URL()+"/api", "x-api-key", caller))
 	}
-	// spend has each caller send its requests, and counts those that are admitted and those that a
-	// penalty refuses.
+	// spend sends the requests of each caller, and counts the admitted requests and the requests
+	// that a penalty refuses.
 	spend := func(at *stack.Envoy, kind string) (admitted, penalised int) {
 		t.Helper()
 		for n := range callers * each {
@@ -81,7 +81,8 @@ func TestPenaltiesOfARolledOutVersion(t *testing.T) {
 	if admitted, _ := spend(others, "bot-"); admitted != callers*each {
 		t.Errorf("the other Envoy admitted %d of %d", admitted, callers*each)
 	}
-	// Requests of the first seconds are compared with nothing: others count what was before it.
+	// Requests of the first seconds are compared with nothing: other nodes count requests from
+	// before the rollout.
 	more := 0
 	w.awaitComparison("the rollout to be taken back", func(context.Context) error {
 		for n := range 20 {

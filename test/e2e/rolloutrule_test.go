@@ -28,9 +28,9 @@ type sideOf struct {
 	Requests, Refused, Errors int64
 }
 
-// A rollout whose nodes refuse far more than the others is taken back by its rule, by the replica
-// that is left after the one that began it was killed. One whose nodes are no worse goes on, and
-// shows to the request what both sides decided.
+// The nodes of a rollout refuse far more than all other nodes. Its rule takes it back, through the
+// replica that is left after the replica that began it was killed. A rollout whose nodes are no
+// worse goes on, and shows exactly the decisions of both sides.
 func TestARolloutIsStoppedByItsRule(t *testing.T) {
 	t.Parallel()
 	second, err := stack.FreePort()
@@ -71,7 +71,7 @@ func TestARolloutIsStoppedByItsRule(t *testing.T) {
 		return got
 	}
 
-	// No worse: neither without traffic, nor by what both sides refuse.
+	// No worse: neither without traffic, nor by the refusals of both sides.
 	chosen, others := begin(1, 90_000)
 	if got, _ := w.compared(); got.Verdict != "too few requests" || got.Its.Requests+got.Others.Requests != 0 {
 		t.Errorf("without traffic: %+v", got)
@@ -131,8 +131,8 @@ func TestARolloutIsStoppedByItsRule(t *testing.T) {
 	}
 }
 
-// awaitComparison waits for a thing that both sides of a rollout must be compared for: reports come
-// each five seconds, and those of the first six are left out.
+// awaitComparison waits for a thing that both sides of a rollout must be compared for. Reports come
+// each five seconds, and the reports of the first six seconds are left out.
 func (w *world) awaitComparison(what string, ready func(context.Context) error) {
 	w.t.Helper()
 	if err := stack.Await(w.within(4*patience), what, ready); err != nil {

@@ -200,8 +200,8 @@ func TestMakeRunKeepsItsPromise(t *testing.T) {
 	}
 }
 
-// checkLimits checks what every answer about shorten-per-ip says, and returns the member of
-// RateLimit.
+// checkLimits checks the parts that every answer about shorten-per-ip has, and returns the member
+// of RateLimit.
 func checkLimits(t *testing.T, a answer) httpsfv.Item {
 	t.Helper()
 	policy := listItem(t, a, "RateLimit-Policy")
@@ -222,8 +222,8 @@ func checkLimits(t *testing.T, a answer) httpsfv.Item {
 	return limit
 }
 
-// untilFull is how many seconds after its answer X-RateLimit-Reset is: of one that was allowed,
-// when the bucket will be full.
+// untilFull returns how many seconds after its answer X-RateLimit-Reset is. After an allowed
+// request it is the time when the bucket will be full.
 func untilFull(t *testing.T, a answer) int64 {
 	t.Helper()
 	at, err := strconv.ParseInt(a.Get("X-RateLimit-Reset"), 10, 64)
@@ -246,8 +246,9 @@ func checkAllowed(t *testing.T, a answer) {
 	}
 }
 
-// checkRefusal checks a 429 of shorten-per-ip that came after the first request of its bucket. The
-// next token comes 36 s after that one; the wait is rounded up and stretched by at most a tenth.
+// checkRefusal checks a 429 of shorten-per-ip that came `after` the first request of its bucket.
+// The next token comes 36 s after that request; the wait is rounded up and stretched by at most a
+// tenth.
 func checkRefusal(t *testing.T, a answer, after time.Duration) {
 	t.Helper()
 	limit := checkLimits(t, a)

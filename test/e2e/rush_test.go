@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// rushUpstream answers after as many milliseconds as a request says, and counts what it has in
-// hand, by the Envoy that the request comes through. A request whose client is about to go away
+// rushUpstream answers after the number of milliseconds in the request, and counts its open
+// requests, by the Envoy that the request comes through. A request whose client is about to go away
 // does not count: Envoy may know of it before the upstream does.
 type rushUpstream struct {
 	mu   sync.Mutex
@@ -21,8 +21,8 @@ type rushUpstream struct {
 	gone map[string]bool
 	// came is when each request has arrived.
 	came map[string]time.Time
-	// by is how many requests are in hand through each Envoy, mostBy the largest number so far, and
-	// most that of all since it was last asked for.
+	// by counts the open requests through each Envoy, and mostBy is the largest number so far. most
+	// is the largest number of both Envoys together since it was last read.
 	by, mostBy [2]int
 	most       int
 	// dead are the Envoys that have died and are not replaced yet.
@@ -82,8 +82,8 @@ func (u *rushUpstream) leave(id string) {
 	u.gone[id] = true
 }
 
-// leaveAll notes that an Envoy has died with all its requests. What it has sent last may come after
-// that, and counts no more, until the Envoy is replaced.
+// leaveAll notes that an Envoy has died with all its requests. Its last requests may arrive after
+// that. They do not count any more, until the Envoy is replaced.
 func (u *rushUpstream) leaveAll(envoy int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -96,7 +96,7 @@ func (u *rushUpstream) leaveAll(envoy int) {
 	}
 }
 
-// replaced notes that another Envoy has come in the place of one that died.
+// replaced notes that a new Envoy has taken the place of an Envoy that died.
 func (u *rushUpstream) replaced(envoy int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -136,18 +136,18 @@ func (u *rushUpstream) through(envoy int) (now, most int) {
 	return u.by[envoy], u.mostBy[envoy]
 }
 
-// offer is one request of a rush: when it came, for how long its client wanted it, and for how long
-// it was in flight, 0 if it was refused. One that was admitted came when the upstream saw it, and
-// one that was refused in the middle between its client's asking and hearing so: the nearest to the
-// Envoy's own time that can be seen, however busy the machine is.
+// offer is one request of a rush: when it came, how long its client wanted it, and how long it was
+// in flight, 0 if it was refused. An admitted request came when the upstream saw it. A refused
+// request came in the middle between its client's question and the answer. That is the nearest to
+// the Envoy's own time that can be seen, however busy the machine is.
 type offer struct {
 	at           time.Time
 	lasts, lived time.Duration
 }
 
-// rushed is what became of the requests of a rush. Those that have not come to the upstream count
-// as refused, also if their clients did not wait for the refusal; but those whose clients waited
-// for less than hasty are unseen: they may not have come to an Envoy at all.
+// rushed is the outcome of the requests of a rush. Requests that have not reached the upstream
+// count as refused, also if their clients did not wait for the refusal. But requests whose clients
+// waited for less than hasty are unseen: they may not have reached an Envoy at all.
 type rushed struct {
 	admitted, refused, aborted, failed, unseen int
 	offers                                     []offer
@@ -172,11 +172,11 @@ func (c rushed) String() string {
 		c.admitted, c.aborted, c.refused, c.failed, c.unseen)
 }
 
-// inUse is for how long the places of a limit were in use until the last offer came. exact is the
-// same for one counter of so many places that sees each offer at once. There each offer is in
-// flight for as long as it really was, or, if it was refused, as long as its client wanted. Time
-// and not requests are counted: two counters that are both exact admit requests of different
-// lengths, and so some percent more or fewer of them.
+// inUse returns for how long the places of a limit were in use until the last offer came. exact is
+// the same for one counter with this number of places that sees each offer at once. There each
+// offer is in flight for as long as it really was, or, if it was refused, as long as its client
+// wanted. It counts time and not requests: two exact counters admit requests of different lengths,
+// and so some percent more or fewer of them.
 func (c rushed) inUse(places int) (used, exact time.Duration) {
 	if len(c.offers) == 0 {
 		return 0, 0

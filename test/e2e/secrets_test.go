@@ -34,7 +34,7 @@ policies:
 `
 )
 
-// API keys and tokens are used in every way there is, and are then in no place but those that were
+// API keys and tokens are used in every possible way. Then they are only in the places that were
 // given them: not in Redis, nor in the logs, metrics and traces of any process.
 func TestKeysAndTokensStayWhereTheyAre(t *testing.T) {
 	t.Parallel()
@@ -62,7 +62,7 @@ func TestKeysAndTokensStayWhereTheyAre(t *testing.T) {
 	}
 	w.controlPlane.Stop() // It sends its last spans.
 	places["the control plane's log"], places["traces"] = w.controlPlane.Stderr.String(), string(collector.Raw())
-	// Each place has what the test did, or there is nothing to be found in it.
+	// Each place shows the acts of the test; otherwise nothing could be found in it.
 	for place, sign := range map[string]string{
 		"the decisions": "strict", "the heaviest callers": "callers", "the audit": "consumer.put",
 		"Redis": ":b:", "the control plane's metrics": `weir_tokens_granted_total{mode="leased",policy="leased"}`, "Envoy's log": "weir",
@@ -81,7 +81,7 @@ func TestKeysAndTokensAreNotInTheFile(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{embedded: true, policies: keysOfTheTest})
 	w.useKeys()
-	w.controlPlane.Stop() // It saves what it has.
+	w.controlPlane.Stop() // It saves its state.
 	places := map[string]string{}
 	err := filepath.WalkDir(w.serve.DataDir, func(path string, entry os.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() {
@@ -108,8 +108,8 @@ func mustLack(t *testing.T, places map[string]string, secrets ...string) {
 	}
 }
 
-// useKeys sends requests with keys until some are refused, assigns a tier to one, and tries a wrong
-// token.
+// useKeys sends requests with keys until some are refused, assigns a tier to a consumer, and tries
+// a wrong token.
 func (w *world) useKeys() {
 	w.t.Helper()
 	url := w.envoys[0].URL() + "/keys"
@@ -138,7 +138,7 @@ func (w *world) useKeys() {
 	}
 }
 
-// page is what is at an address.
+// page returns the content at an address.
 func (w *world) page(url string) string {
 	w.t.Helper()
 	request, err := http.NewRequestWithContext(w.within(patience), http.MethodGet, url, nil)

@@ -32,7 +32,7 @@ policies:
 type heldUpstream struct {
 	now atomic.Int64
 	mu  sync.Mutex
-	// sums and counts are those of samples, by the slot of ten seconds.
+	// sums and counts are the sums and the numbers of samples, by the slot of ten seconds.
 	sums, counts map[int64]int64
 }
 
@@ -47,7 +47,7 @@ func (u *heldUpstream) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // slot is how long a step of the history is.
 const slot = 10 * time.Second
 
-// sample notes what the upstream has until ctx ends.
+// sample notes the upstream's open requests until ctx ends.
 func (u *heldUpstream) sample(ctx context.Context) {
 	u.sums, u.counts = map[int64]int64{}, map[int64]int64{}
 	for every := time.NewTicker(10 * time.Millisecond); ctx.Err() == nil; <-every.C {
@@ -93,7 +93,7 @@ func (h *series) at(one int, at int64) float64 {
 	return *h.Series[one].Values[i]
 }
 
-// The history shows what the upstream has in flight through two Envoys, no more than the limit,
+// The history shows the upstream's requests in flight through two Envoys, no more than the limit,
 // and nothing at rest.
 func TestInFlightInTheHistory(t *testing.T) {
 	t.Parallel()
@@ -167,8 +167,8 @@ func TestInFlightInTheHistory(t *testing.T) {
 	}
 }
 
-// What a candidate that is lower than the limit would have refused is in the history, and so is
-// what a policy in shadow would have.
+// The history has the refusals that a candidate lower than the limit would have made, and the
+// refusals that a policy in shadow would have made.
 func TestCandidatesInTheHistory(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{workers: 1, policies: measured})

@@ -73,7 +73,7 @@ func exchange(t *testing.T, address, raw string) (status int, body string) {
 	return answer.StatusCode, string(text)
 }
 
-// inGo answers what it reads of a request: the key at each place, and the path.
+// inGo answers with its reading of a request: the key at each place, and the path.
 var inGo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "bearer") {
@@ -215,7 +215,7 @@ policies:
 	}
 }
 
-// all answers what a server in Go and those of other languages read of a request.
+// all answers with the readings of a request by a server in Go and by servers in other languages.
 func all(t *testing.T, servers []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		inGo(w, r)

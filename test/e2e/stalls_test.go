@@ -7,7 +7,7 @@ import (
 )
 
 // stalls knows when this machine let processes wait. A busy or paused machine must break no test,
-// so what a promise says about time is held against the time without stalls.
+// so promises about time are checked against the time without stalls.
 var stalls stallMeter
 
 // stallMeter is a goroutine that sleeps again and again, and notes how much too late it wakes up.
@@ -22,8 +22,8 @@ type stall struct {
 	late time.Duration
 }
 
-// meterNap is for how long the meter sleeps, meterSlack by how much each wake-up may be late: what
-// timers of an idle machine need.
+// meterNap is how long the meter sleeps, and meterSlack is how late each wake-up may be: the timers
+// of an idle machine are as late as this.
 const (
 	meterNap   = 5 * time.Millisecond
 	meterSlack = time.Millisecond

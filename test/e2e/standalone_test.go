@@ -53,7 +53,7 @@ func TestDecisionsAreCountedByPolicyAndOutcome(t *testing.T) {
 	}
 }
 
-// The inline policy set is what counts until the control plane has answered.
+// The inline policy set counts until the control plane has answered.
 func TestTheInlinePolicySetCoversTheStart(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{alone: true, plugin: `{"control_plane": {"cluster": "weir", "token": {"env": "WEIR_NODE_TOKEN"}, "authority": "weir"}, ` +
@@ -105,8 +105,8 @@ func TestAWrongPluginConfigurationIsRefusedByName(t *testing.T) {
 	}
 }
 
-// What only a limiter may say does not reach the upstream in a client's words, and what the
-// upstream says stays if it is stricter.
+// Headers that only a limiter may set do not reach the upstream in a client's words. The upstream's
+// own headers stay if they are stricter.
 func TestForgedHeadersDoNotReachTheUpstream(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{policies: `
@@ -144,7 +144,7 @@ policies:
 	}
 }
 
-// The decision is in the access log, and the counters agree with what clients saw.
+// The decision is in the access log, and the counters agree with the clients' answers.
 func TestDecisionsAreCountedAndLogged(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{policies: `

@@ -27,7 +27,7 @@ policies:
 `
 
 // An Envoy that calls only ready replicas, as in Kubernetes, loses nothing but the buckets of the
-// dead shard either, also if that is the one with the policies: the keys of the other shards are
+// dead shard either, also if that is the shard with the policies. The keys of all other shards are
 // decided to the last token, and the kill switch works.
 func TestReadyReplicasServeWithoutTheirPolicies(t *testing.T) {
 	t.Parallel()
@@ -77,9 +77,9 @@ func TestReadyReplicasServeWithoutTheirPolicies(t *testing.T) {
 	})
 }
 
-// A shard of a Redis Cluster that dies, without a replica, takes the keys along that it kept, which
-// go by their failure ladder as far as its end. All other keys are decided by the control plane to
-// the last token, over both Envoys, and so they are after it is back empty.
+// A shard of a Redis Cluster dies, without a replica. Its own keys follow their failure ladder to
+// its end. The control plane decides all other keys to the last token, over both Envoys, also after
+// the shard is back empty.
 func TestADeadShardTakesItsOwnKeysAlone(t *testing.T) {
 	t.Parallel()
 	// mayBeLost is as above.
@@ -93,8 +93,8 @@ func TestADeadShardTakesItsOwnKeysAlone(t *testing.T) {
 	for _, key := range dead {
 		debts[key] = c.passed[key] - 1
 	}
-	// Whatever the wait above has used of the living: together they give what is left of them and
-	// no more.
+	// However much the wait above has used of the living shards' keys, together they give exactly
+	// the rest.
 	exhausted := 0
 	for key := range keys {
 		c.send(key, quota)
@@ -115,7 +115,8 @@ func TestADeadShardTakesItsOwnKeysAlone(t *testing.T) {
 	}
 	before := unanswered()
 	// It has lost its state: its keys start half full, and not a token more, whichever of the
-	// requests got no answer in time. All of the half comes, but for what shares let through.
+	// requests got no answer in time. All of the half is granted, except for the requests that
+	// shares let through.
 	passed := map[int]int64{}
 	c.w.await("the keys of the shard that is back", func(context.Context) (err error) {
 		for key := range keys {
@@ -148,7 +149,7 @@ type callers struct {
 	passed  []int64
 }
 
-// startKeyed starts everything, and has each key get a first token.
+// startKeyed starts everything, and takes a first token of each key.
 func startKeyed(t *testing.T, keys int, s setup) *callers {
 	t.Helper()
 	s.envoys, s.alone = 2, true

@@ -19,7 +19,8 @@ func (w *world) lateCalls() int64 {
 	return n
 }
 
-// mustNotContend fails the test if an Envoy gave up a decision because of what other workers did.
+// mustNotContend fails the test if an Envoy gave up a decision because of the work of other
+// workers.
 func mustNotContend(w *world) {
 	w.t.Helper()
 	for _, e := range w.envoys {
@@ -45,6 +46,6 @@ func TestWorkersAtOneHotBucket(t *testing.T) {
 	if passed := statuses[http.StatusOK]; passed < 20_000 || passed > 20_000+earned || len(statuses) != 2 {
 		t.Errorf("%d passed, want 20 000 and at most %d that were earned", passed, earned)
 	}
-	time.Sleep(50 * time.Millisecond) // The counters come with the ticks.
+	time.Sleep(50 * time.Millisecond) // Ticks report the counters.
 	mustNotContend(w)
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// spending is a model that counts by API key or subject what it has charged, and the streams that
-// its clients have left.
+// spending is a model that counts, by API key or subject, the tokens that it has charged and the
+// streams that its clients have left.
 type spending struct{ charged, left map[string]*atomic.Int64 }
 
 func (u *spending) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -33,8 +33,8 @@ func (u *spending) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	model(w, r)
 }
 
-// account is one caller of the example: its tier, what its bucket holds and earns, and when it was
-// first used.
+// account is one caller of the example: its tier, the size and the rate of its bucket, and when it
+// was first used.
 type account struct {
 	w            *world
 	who, lookup  string
@@ -69,8 +69,8 @@ func (a *account) used() (int64, error) {
 	return 0, fmt.Errorf("no bucket of tier %q: %s", a.tier, body)
 }
 
-// awaitExact waits until the bucket lacks what was charged, and at most so many tokens more that
-// were not given back, less what it has earned since.
+// awaitExact waits until the bucket lacks the charged tokens, and at most `more` tokens that were
+// not given back, less the tokens that it has earned since.
 func (a *account) awaitExact(charged, more int64) {
 	a.w.t.Helper()
 	a.w.await(fmt.Sprintf("the bucket of %s to lack %d tokens but for what has come back", a.who, charged),
@@ -80,8 +80,8 @@ func (a *account) awaitExact(charged, more int64) {
 			if err != nil {
 				return err
 			}
-			// It earns since it was first used, between before and some, until it was read. What
-			// was granted counts as late as it may be used, up to two deadlines later.
+			// It earns since it was first used, between before and some, until it was read. A grant
+			// counts as late as it may be used, up to two deadlines later.
 			const unused = 2 * 0.05
 			least := float64(charged) - a.rate*time.Since(a.before).Seconds() - 1
 			most := float64(charged+more) - a.rate*(read.Sub(a.some).Seconds()-unused) + 1
@@ -92,9 +92,9 @@ func (a *account) awaitExact(charged, more int64) {
 		})
 }
 
-// The example of tokens a minute, as it is, behind the filters of docs/choose/cost.md: two Envoys
-// of two workers charge what the upstream has charged, no more than the budget, and say how long a
-// debt lasts.
+// The example of tokens a minute, unchanged, behind the filters of docs/choose/cost.md: two Envoys
+// of two workers charge the upstream's charges, no more than the budget, and say how long a debt
+// lasts.
 func TestTheTokensExampleRuns(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(repository, "examples", "tokens.yaml"))
@@ -126,9 +126,9 @@ func TestTheTokensExampleRuns(t *testing.T) {
 		headers: []string{"authorization", token}, lookup: "source=jwt:sub&partition=consumer:busy"}, up)
 }
 
-// steady10 asks until the budget does not hold what a request reserves: that is after ten of 920.
-// On a busy machine the answer about a place in flight comes too late for some requests, which are
-// refused for that, and cost nothing.
+// steady10 asks until the budget does not have the tokens that a request reserves: that is after
+// ten of 920. On a busy machine the answer about a place in flight comes too late for some
+// requests. They are refused for that reason, and cost nothing.
 func (w *world) steady10(a *account, up *spending) {
 	w.t.Helper()
 	a.before = time.Now()
@@ -148,7 +148,7 @@ func (w *world) steady10(a *account, up *spending) {
 			continue
 		}
 		charged, earned := float64(up.charged[a.who].Load()), a.rate*time.Since(a.before).Seconds()
-		// What the last request gives back, 80 tokens, may come with the next call.
+		// The last request gives back 80 tokens, perhaps only with the next call.
 		if charged > a.burst+earned || charged+1000 < a.burst-80 {
 			w.t.Errorf("refused after %.0f tokens of %.0f and %.0f that came back: %s", charged, a.burst, earned,
 				got.body)
@@ -161,7 +161,8 @@ func (w *world) steady10(a *account, up *spending) {
 	w.t.Error("40 requests of 920 tokens were let through")
 }
 
-// mustWait holds a refusal to a wait of so many seconds, rounded up, and the jitter.
+// mustWait checks that the wait of a refusal is between least and most seconds, rounded up, plus
+// the jitter.
 func (w *world) mustWait(got answer, least, most float64) {
 	w.t.Helper()
 	seconds, err := strconv.ParseFloat(got.Get("Retry-After"), 64)
@@ -193,8 +194,9 @@ func (w *world) indebted(a *account, up *spending) {
 	}
 }
 
-// crowded has forty clients at once, of whose streams three in ten are left: those cost what they
-// have reserved. They get no more than the budget, and the bucket knows all that was used.
+// crowded runs forty clients at once, which leave three in ten of their streams. A left stream
+// costs the tokens that it has reserved. The clients get no more than the budget, and the bucket
+// knows all used tokens.
 func (w *world) crowded(a *account, up *spending) {
 	w.t.Helper()
 	seed := rand.Uint64()

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// rows is an upstream that says in trailers what a request has cost, by HTTP/2: as many tokens as
-// x-uses says, and the status of gRPC that x-status does. x-only has it answer by trailers alone,
-// x-held never end, and x-huge end with a trailer of a megabyte.
+// rows is an upstream whose trailers have the cost of a request, by HTTP/2: the number of tokens in
+// x-uses, and the status of gRPC in x-status. With x-only it answers by trailers alone, with x-held
+// it never ends, and with x-huge it ends with a trailer of a megabyte.
 func rows(w http.ResponseWriter, r *http.Request) {
 	at := http.TrailerPrefix
 	w.Header().Set("content-type", "application/grpc")
@@ -45,8 +45,8 @@ func upstreamHTTP2(config string) string {
 `, 1)
 }
 
-// Trailers settle, those of a unary call by gRPC and those that come in place of a head, and the
-// access log says so where they came behind one. A client without HTTP/2 does not see them, but its
+// Trailers settle, also the trailers of a unary call by gRPC, and trailers in place of a head. The
+// access log says so if they came behind a head. A client without HTTP/2 does not see them, but its
 // request is settled.
 func TestTrailersSettle(t *testing.T) {
 	t.Parallel()
@@ -101,7 +101,8 @@ policies:
 	leave() // In mid-stream.
 	w.awaitCounter(w.envoys[0], "weir.costs.unanswered", 1)
 	w.awaitLevel("rows", left["rows"]-10)
-	// Envoy refuses trailers that are too large, so they say nothing: what was reserved is charged.
+	// Envoy refuses trailers that are too large, so they have no cost: the reserved tokens are
+	// charged.
 	if answer, err := newer.Do(request(http.MethodPost, w.envoys[0].URL()+"/rows", "x-huge", "1")); err == nil {
 		if _, err := io.Copy(io.Discard, answer.Body); err == nil {
 			t.Error("a trailer of a megabyte came whole")

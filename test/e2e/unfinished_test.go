@@ -35,9 +35,9 @@ func (a *account) leave(t *testing.T) int {
 	return answer.StatusCode
 }
 
-// The example of tokens a minute, as it is, against clients that declare one token, use five
-// thousand and leave before the upstream says so: each pays what a request reserves that declares
-// nothing. A cost by the time that a request takes is charged to clients that leave, too.
+// The example of tokens a minute, unchanged, against clients that declare one token, use five
+// thousand and leave before the upstream reports it. Each pays the reservation of a request that
+// declares nothing. A cost by the duration of a request is charged to clients that leave, too.
 func TestTheTokensExampleHoldsAgainstClientsThatLeave(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(repository, "examples", "tokens.yaml"))

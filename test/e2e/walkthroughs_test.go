@@ -38,8 +38,8 @@ func walks(t *testing.T) (all []walk) {
 }
 
 // The walkthroughs, as a newcomer follows them word by word: each on a set-up of its own, all
-// commands in their order. Each line of an output that the page shows is in the real one, in that
-// order, but for texts that differ from one run to the next.
+// commands in their order. Each line of an output on the page is in the real output, in that order,
+// except for texts that differ between runs.
 func TestTheWalkthroughsAreTrue(t *testing.T) {
 	all := walks(t)
 	if len(all) < 4 {
@@ -117,8 +117,8 @@ func mustShow(t *testing.T, b block, output string) {
 	}
 }
 
-// alike leaves out what differs from one run to the next: folders, hashes, times and numbers of
-// several digits, and how many blanks a table has between its columns.
+// alike leaves out texts that differ between runs: folders, hashes, times and numbers of several
+// digits, and how many blanks a table has between its columns.
 func alike(text string) string {
 	text = regexp.MustCompile(`\S*/([a-z]+\.yaml)`).ReplaceAllString(text, "$1")
 	text = regexp.MustCompile(`[0-9a-f]{32}|\d[\d-]*T[\d:]*Z|\d+m[\d.]+s`).ReplaceAllString(text, "N")

@@ -32,7 +32,7 @@ policies:
   - {name: address, match: {paths: [/address]}, partition: [client_ip, method], limit: [{quota: 9, window: 1s}, {quota: 4, window: 1h}]}
 `
 
-// run runs a command of weir against the control plane and returns what it prints.
+// run runs a command of weir against the control plane and returns its output.
 func (w *world) run(args ...string) string {
 	w.t.Helper()
 	command := exec.Command(controlPlanePath, args...)
@@ -45,8 +45,8 @@ func (w *world) run(args ...string) string {
 }
 
 // An operator can learn within two seconds why a caller was refused: by which policy, in which
-// tier, by what and until when. The heaviest callers are known too. And the caller's API key is
-// nowhere: not in Redis, logs, metrics, or what is answered.
+// tier, by which source and until when. The heaviest callers are known too. And the caller's API
+// key is nowhere: not in Redis, logs, metrics or answers.
 func TestWhyARequestWasRefused(t *testing.T) {
 	t.Parallel()
 	w := start(t, setup{workers: 2, policies: whyPolicies})

@@ -24,12 +24,12 @@ const (
 	patience = 15 * time.Second
 )
 
-// setup says what a world consists of. The zero value is one Envoy, a control plane on a Redis, and
-// an upstream.
+// setup lists the parts of a world. The zero value is one Envoy, a control plane on a Redis, and an
+// upstream.
 type setup struct {
-	// envoys is how many; 0 is one. They are called envoy-1, envoy-2, …
+	// envoys is the number of Envoys; 0 means 1. They are called envoy-1, envoy-2, …
 	envoys int
-	// workers of each Envoy; 0 is one.
+	// workers is the number of workers of each Envoy; 0 means 1.
 	workers int
 	// policies is the policy set to start with, in YAML; empty is none.
 	policies string
@@ -47,8 +47,8 @@ type setup struct {
 	rewrite func(string) string
 	// launch changes how an Envoy is started.
 	launch func(*stack.EnvoyOptions)
-	// ways, if not nil, are the ports at which an Envoy finds control planes, given the port of the
-	// first one.
+	// ways, if not nil, returns the ports at which an Envoy finds control planes, given the port of
+	// the first control plane.
 	ways func(envoy string, port int) []int
 	// handler is the upstream's; nil echoes.
 	handler http.Handler
@@ -147,7 +147,7 @@ func (w *world) startEnvoy(id string) {
 	})
 }
 
-// signsOfACrash are what Envoy logs when a Wasm virtual machine fails.
+// signsOfACrash are Envoy's log lines when a Wasm virtual machine fails.
 var signsOfACrash = []string{"Proxy-Wasm plugin in-VM backtrace", "Function: proxy_on", "Uncaught RuntimeError"}
 
 // restartEnvoy replaces the first Envoy by a new process of the same id.
@@ -197,7 +197,8 @@ func withEndpoints(config string, ports []int) string {
 	return strings.Replace(config, endpoint(ports[0]), all.String(), 1)
 }
 
-// longLine is a line that Envoy writes at its start: what it was built with. No failure needs it.
+// longLine is the line with the parts of its build that Envoy writes at its start. No failure needs
+// it.
 var longLine = regexp.MustCompile(`(?m)^(.{300}).+$`)
 
 // show prints the last that a process wrote, if the test has failed.
@@ -270,10 +271,10 @@ func (w *world) awaitLog(e *stack.Envoy, text string) {
 	})
 }
 
-// memory is what an Envoy holds, in bytes.
+// memory is the memory of an Envoy, in bytes.
 type memory struct {
-	// allocated is what Envoy's own allocator has given out, resident what the kernel counts: the
-	// filter's memory is only in the latter.
+	// allocated is the memory that Envoy's own allocator has given out. resident is the kernel's
+	// count: the filter's memory is only in the latter.
 	allocated, resident int64
 }
 
@@ -312,8 +313,8 @@ func memoryOf(ctx context.Context, adminPort, pid int) (m memory, err error) {
 	return memory{answer.Allocated, resident * int64(os.Getpagesize())}, nil
 }
 
-// awaitMemory waits until an Envoy holds what it held before, give or take slack in each measure;
-// closing connections takes it a moment.
+// awaitMemory waits until an Envoy uses the same memory as before, give or take slack in each
+// measure; closing connections takes it a moment.
 func (w *world) awaitMemory(e *stack.Envoy, before memory, slack memory) memory {
 	w.t.Helper()
 	var now memory

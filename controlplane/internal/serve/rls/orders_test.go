@@ -137,7 +137,7 @@ policies:
 }
 
 // A ban that ends by itself names its end, as at an Envoy: the ban of a consumer, and the ban of a
-// key that only a policy for calls knows. Of several bans it names the last end.
+// key that only a policy for calls knows. If there are several bans, it names the last end.
 func TestWhenABanEnds(t *testing.T) {
 	const document = `
 version: weir/v1
