@@ -63,7 +63,7 @@ func (c *Consumers) Known(_ context.Context, keys []keyhash.Key) (map[keyhash.Ke
 // Refresh implements leases.Overrides.
 func (c *Consumers) Refresh(context.Context) error { return nil }
 
-// View is what is known now, as a node knows it from then on.
+// View returns the present records in the form in which nodes have them.
 func (c *Consumers) View() match.Consumers {
 	v := view{revision: c.revision, exceptions: map[keyhash.Key][]byte{}}
 	for key, r := range c.records {

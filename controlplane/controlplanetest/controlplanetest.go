@@ -18,11 +18,11 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// ControlPlane is some replicas of the control plane over one store. Make one with New. It is for
-// one goroutine.
+// ControlPlane has some replicas of the control plane over one store. New makes it. It is for one
+// goroutine.
 type ControlPlane struct {
 	Store *Store
-	// Consumers, if set, are what consumers have of their own; a replica finds them when it begins.
+	// Consumers, if set, are the records of consumers; a replica finds them when it begins.
 	Consumers *Consumers
 
 	now      func() time.Time
@@ -40,9 +40,9 @@ type replica struct {
 // secret keys the hash of partition keys.
 var secret = [16]byte{}
 
-// New starts replicas over the store; they say that as many nodes share the buckets. Now is the
-// wall clock by which a replica leaves a store alone that does not answer, and luck draws from [0,
-// 1) for how long.
+// New starts replicas over the store; they report that `nodes` nodes share the buckets. A replica
+// leaves a store alone that does not answer: now is the wall clock for it, and luck draws its
+// random part from [0, 1).
 func New(store *Store, replicas int, nodes int64, now func() time.Time, luck func() float64) *ControlPlane {
 	c := &ControlPlane{
 		Store: store, now: now, luck: luck, nodes: nodes,
@@ -57,7 +57,7 @@ func New(store *Store, replicas int, nodes int64, now func() time.Time, luck fun
 // Count implements leases.Counter.
 func (c *ControlPlane) Count(context.Context) int64 { return c.nodes }
 
-// Restart begins a replica anew: it knows nothing but what the store holds.
+// Restart begins a replica anew: it only knows the content of the store.
 func (c *ControlPlane) Restart(i int) {
 	p := policies.New(policies.Config{Store: c.versions, Now: c.now})
 	config := leases.Config{
@@ -70,8 +70,8 @@ func (c *ControlPlane) Restart(i int) {
 	c.replicas[i] = replica{p, leases.New(config)}
 }
 
-// Put makes a document, in JSON or YAML, the next version, at one replica; others learn of it when
-// they must. It returns the snapshot for the nodes and what it means.
+// Put makes a document, in JSON or YAML, the next version, at one replica; other replicas learn of
+// it when they must. It returns the snapshot for the nodes, and the policy set in it.
 func (c *ControlPlane) Put(i int, document []byte) (snapshot []byte, set *policy.Set, err error) {
 	return c.PutPartly(i, document, policies.Everyone)
 }

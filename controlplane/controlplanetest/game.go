@@ -22,8 +22,8 @@ type GameRequest struct {
 }
 
 // NewGame chooses a game whose requests come after an instant, each some seconds after the other.
-// Tokens come a multiple of 5 s after others were used, and no request in the 100 ms after that:
-// granted tokens count as leased for so long, and the simulation knows no leases.
+// Tokens come back a multiple of 5 s after their use, and no request comes in the 100 ms after
+// that: granted tokens count as leased for that time, and the simulation knows no leases.
 func NewGame(r *rand.Rand, after time.Time) *Game {
 	var b strings.Builder
 	b.WriteString("version: weir/v1\npolicies:\n")
@@ -55,7 +55,7 @@ func NewGame(r *rand.Rand, after time.Time) *Game {
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// theme is what a game is about.
+// theme is the subject of a game.
 type theme int
 
 const (
@@ -64,15 +64,15 @@ const (
 	candidates theme = iota
 	// itself: requests that are refused without their buckets.
 	itself
-	// penalties: one policy is enforced and has them, since of two that refuse for nearly as long
-	// each may be the one that a refusal counts for.
+	// penalties: one enforced policy has penalties. If two policies refused for nearly the same
+	// time, a refusal could count for either.
 	penalties
 )
 
 // dearest is the highest cost of a request in a game about candidates.
 const dearest = 2
 
-// limit chooses one limit or two. Some suspend, and some never hold what the dearest request costs.
+// limit chooses one limit or two. Some suspend, and some are too small for the dearest request.
 func (about theme) limit(r *rand.Rand) string {
 	least, sizes := 1, 3
 	if about == candidates {
@@ -92,7 +92,8 @@ func (about theme) limit(r *rand.Rand) string {
 	return one(pick(r, "20s", "40s", "5m"))
 }
 
-// fields chooses what else a policy says, the first one or another. It tells callers apart or not.
+// fields chooses the other fields of a policy. isFirst is true for the first policy, and tellsApart
+// is true if the policy distinguishes callers.
 func (about theme) fields(r *rand.Rand, isFirst, tellsApart bool) string {
 	const cost, shadow = ", cost: {header: x-cost, max: 4, invalid: ", ", enforcement: shadow"
 	all := pick(r, "", ", algorithm: sliding_log")
@@ -113,8 +114,8 @@ func (about theme) fields(r *rand.Rand, isFirst, tellsApart bool) string {
 	return all
 }
 
-// DiffersFrom says how refusals of a door's, and those that it tried, differ from the simulation's;
-// "" if they do not.
+// DiffersFrom describes how a door's refusals, and the refusals that it only tried, differ from the
+// simulation; "" if they do not.
 func (g *Game) DiffersFrom(refused, tried int) (difference string, err error) {
 	said, saidTried, err := Simulate([]byte(g.Document), strings.NewReader(g.Log()), 1)
 	if err == nil && (refused != int(said) || tried != int(saidTried)) {

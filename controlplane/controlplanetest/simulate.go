@@ -8,8 +8,9 @@ import (
 )
 
 // Simulate replays an access log under a policy set in JSON or YAML, as `weir simulate` does, with
-// so many nodes. Windows begin when they do under the snapshots that Put returns. It returns how
-// many requests are refused, and how many policies in shadow and candidates would refuse.
+// the given number of nodes. Windows begin when they do under the snapshots that Put returns. It
+// returns how many requests are refused, and how many policies in shadow and candidates would
+// refuse.
 func Simulate(document []byte, log io.Reader, nodes int64) (refused, tried int64, err error) {
 	set, err := policydoc.Load(document, policydoc.Sniff(document))
 	if err != nil {

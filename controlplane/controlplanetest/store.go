@@ -16,8 +16,8 @@ import (
 // has lost.
 const LostFill = leases.LostFill
 
-// Store is the ledgers in memory, by the real arithmetic, with a journal of what changed so that
-// the past can come back. The zero value with a Now is an empty store. It is for one goroutine.
+// Store has the ledgers in memory, by the real arithmetic, with a journal of changes so that the
+// past can come back. The zero value with a Now is an empty store. It is for one goroutine.
 type Store struct {
 	// Now is the clock of the machine that the store runs on. It may step back; the store's own
 	// time never does.
@@ -44,11 +44,11 @@ type Store struct {
 	tokens  map[keyhash.Key]lease.Ledger
 	windows map[keyhash.Key]lease.WindowLedger
 	permits map[keyhash.Key]inflight.Ledger
-	// lent is what control planes were answered about permits, and given the loss after which it
-	// was given back.
+	// lent has the store's answers to control planes about permits. given is the loss after which
+	// the permits were given back.
 	lent  leases.Lent
 	given quota.Instant
-	// draftTokens and draftWindows are those of a version that is rolled out.
+	// draftTokens and draftWindows are the ledgers of a rollout's version.
 	draftTokens  map[keyhash.Key]lease.Ledger
 	draftWindows map[keyhash.Key]lease.WindowLedger
 	// returned are the names of the returns that were taken.
@@ -56,7 +56,7 @@ type Store struct {
 	journal  []change
 }
 
-// change is what one grant replaced, and the tokens that it handed out.
+// change has the ledger before one grant, and the granted tokens.
 type change struct {
 	at       quota.Instant
 	bucket   keyhash.Key
@@ -65,7 +65,7 @@ type change struct {
 	tokens   lease.Ledger
 	windows  lease.WindowLedger
 	granted  int64
-	// claimed: permits were, and these were those of before.
+	// claimed is true if permits were claimed, and permits is the ledger before that.
 	claimed bool
 	permits inflight.Ledger
 	// returned is the name of a return.
@@ -117,7 +117,7 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 	switch it.Kind {
 	case wire.KindClaim:
 		return s.claim(now, it.Bucket, it.Claim)
-	case wire.KindSettle: // This store keeps no reservations: what was reserved stays charged.
+	case wire.KindSettle: // This store keeps no reservations: reserved tokens stay charged.
 		return lease.Grant{}
 	case wire.KindReturn:
 		return s.takeBack(now, it)
@@ -191,8 +191,8 @@ func (s *Store) Lose() {
 	s.journal, s.lost = nil, s.Time()
 }
 
-// Fail goes back to what the store was a lag ago, as at a failover to a replica that lags, and
-// knows of the failover. It returns the tokens of each bucket whose grants are lost.
+// Fail goes back to the store's state a lag ago, as at a failover to a replica that lags, and knows
+// of the failover. It returns the tokens of each bucket whose grants are lost.
 func (s *Store) Fail(lag quota.Span) map[keyhash.Key]int64 {
 	lost, now := map[keyhash.Key]int64{}, s.Time()
 	for len(s.journal) > 0 {
@@ -222,7 +222,7 @@ func (s *Store) Fail(lag quota.Span) map[keyhash.Key]int64 {
 	return lost
 }
 
-// Figures are those that a bucket of tokens is counted in; none if it is not known.
+// Figures returns the parameters of a token bucket; known is false if the store has no such bucket.
 func (s *Store) Figures(bucket keyhash.Key) (p quota.Params, known bool) {
 	l, known := s.tokens[bucket]
 	return l.Params, known
@@ -240,7 +240,7 @@ func (s *Store) Holds(bucket keyhash.Key, burst int64) int64 {
 	return l.Params.Burst - l.Params.TokensIn(l.Debt)
 }
 
-// Sweep forgets what equals an absent ledger.
+// Sweep forgets ledgers that equal an absent ledger.
 func (s *Store) Sweep() {
 	now := s.Time()
 	for key, l := range s.tokens {

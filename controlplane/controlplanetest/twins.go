@@ -36,7 +36,7 @@ func decideTwins[L lease.Counted[L]](
 	return pair.Main, g
 }
 
-// takeBackDraft takes tokens back in the draft's ledger, if there is one.
+// takeBackDraft takes tokens back in the draft's ledger, if it exists.
 func takeBackDraft[L lease.Counted[L]](now quota.Instant, it leases.Item, drafts map[keyhash.Key]L) {
 	if l, known := drafts[it.Bucket]; known {
 		drafts[it.Bucket], _ = l.TakeBack(now, it.Returns.Term, it.Returns.Back)

@@ -93,7 +93,7 @@ func TestChaosEnvoyIsRestartedHot(t *testing.T) {
 		w.awaitGround()
 		time.Sleep(either(time.Second, 10*time.Second))
 		noneRefused(t, c.name, callers)
-		const own = 100 // by the policies of its plugin at first
+		const own = 100 // The new process first uses its plugin's policies.
 		mustHold(t, c.name, crowd.end(), chaoticBurst, chaoticRate, own, 0.1)
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", w.envoys[0].PID())); err != nil {
 			t.Errorf("%s: the new process does not run: %v", c.name, err)

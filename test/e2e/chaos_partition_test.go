@@ -79,7 +79,7 @@ func startBehindProxies(t *testing.T) (w *world, ways map[string]*proxy, toRedis
 // Each connection between two parts is cut, one way and both ways, for longer than calls live, and
 // all bytes on their way arrive when it is whole. A limit that refuses in a failure holds to the
 // token. Only shares let requests pass beyond the other limit, no caller within its limits is
-// refused, and each control plane says whether it serves.
+// refused, and each control plane reports whether it serves.
 func TestChaosPartitions(t *testing.T) {
 	t.Parallel()
 	w, ways, toRedis := startBehindProxies(t)

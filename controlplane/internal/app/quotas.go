@@ -16,7 +16,7 @@ const (
 	// quotaProbe finds an Envoy that is gone: an assignment must not wait in its connection until
 	// it is too late.
 	quotaProbe = time.Second
-	// quotaStreams bounds the streams of that listener; an Envoy has one for each domain.
+	// quotaStreams bounds the open streams; an Envoy has a stream for each domain.
 	quotaStreams = 10_000
 )
 

@@ -28,11 +28,11 @@ type Listeners struct {
 	// TLS is the server's certificate; nil without TLS.
 	TLS *certs.Pair
 	// Node is host:port, empty if nodes use the same listener as all callers. NodeClients, if not
-	// nil, must have issued what they show.
+	// nil, must have issued the nodes' certificates.
 	Node        string
 	NodeClients *certs.Pool
 	// RLS is host:port of the gRPC rate limit service, empty for none. RLSClients, if not nil, must
-	// have issued what its callers show. RLSOpen: they need no token.
+	// have issued its callers' certificates. RLSOpen is true if its callers need no token.
 	RLS        string
 	RLSClients *certs.Pool
 	RLSOpen    bool
@@ -47,6 +47,7 @@ type Listeners struct {
 }
 
 func (r *resolver) listeners(f ListenFlags) (l Listeners) {
+	// The certificate.
 	switch {
 	case (f.TLSCert == "") != (f.TLSKey == ""):
 		r.problem("--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): give both or none")
@@ -57,6 +58,7 @@ func (r *resolver) listeners(f ListenFlags) (l Listeners) {
 			r.problem("--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): %w", err)
 		}
 	}
+	// The listener for nodes.
 	l.Node = f.NodeListen
 	if l.Node != "" {
 		r.address("--node-listen (WEIR_NODE_LISTEN)", l.Node)
@@ -71,10 +73,12 @@ func (r *resolver) listeners(f ListenFlags) (l Listeners) {
 			r.problem("--node-client-ca (WEIR_NODE_CLIENT_CA): %w", err)
 		}
 	}
+	// The listeners for Envoy's own limiters.
 	l.RLS, l.RLSOpen, l.RLSMetadata = f.RLSListen, f.RLSOpen, f.RLSMetadata
 	l.RLSClients = r.door("rls", f.RLSListen, f.RLSClientCA, f.RLSOpen, f.TLSCert)
 	l.RLQS, l.RLQSOpen = f.RLQSListen, f.RLQSOpen
 	l.RLQSClients = r.door("rlqs", f.RLQSListen, f.RLQSClientCA, f.RLQSOpen, f.TLSCert)
+	// The listener for debugging, on this machine only.
 	l.Debug = f.DebugListen
 	if l.Debug != "" {
 		host := r.address("--debug-listen (WEIR_DEBUG_LISTEN)", l.Debug)
@@ -110,7 +114,7 @@ func (r *resolver) door(name, address, clientCA string, open bool, cert string) 
 	return pool
 }
 
-// LimitFlags bound what callers may ask of the control plane.
+// LimitFlags bound the requests of callers to the control plane.
 type LimitFlags struct {
 	APIRate        int64    `help:"Requests a second to /v1 under the name of one token, with a burst of twice this number. 0 is no limit." default:"500" env:"WEIR_API_RATE" name:"api-rate" placeholder:"N"`
 	NodeRate       int64    `help:"Requests a second of nodes at one address under the name of one token, with a burst of twice this number. 0 is no limit." default:"20000" env:"WEIR_NODE_RATE" placeholder:"N"`

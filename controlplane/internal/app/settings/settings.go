@@ -1,5 +1,5 @@
-// Package settings turns what the operator gave, flags and environment, into what the control plane
-// runs with, and says everything that is wrong with it at once.
+// Package settings turns the operator's flags and environment into valid settings of the control
+// plane, and reports all mistakes in them at once.
 package settings
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 )
 
-// Flags are what the operator gives, as flags or in the environment.
+// Flags are the operator's flags. Each can also be set in the environment.
 type Flags struct {
 	Listen           string        `help:"Address to listen on." default:"127.0.0.1:8080" env:"WEIR_LISTEN" placeholder:"HOST:PORT"`
 	RedisURL         string        `help:"Redis for all state, redis:// or rediss://. The default is the embedded store in the data directory." env:"WEIR_REDIS_URL" name:"redis-url" placeholder:"URL"`
@@ -45,9 +45,9 @@ type Flags struct {
 	NodeToken  string `kong:"-"`
 }
 
-// Settings are valid: what the control plane runs with.
+// Settings are the valid settings of a control plane.
 type Settings struct {
-	// Listen is host:port; port 0 takes any free one.
+	// Listen is host:port; with port 0 the system chooses a free port.
 	Listen string
 	// RedisURL is empty for the embedded store.
 	RedisURL string
@@ -60,7 +60,7 @@ type Settings struct {
 	StorePatience time.Duration
 	// DataDir exists; it is empty if nothing is kept in files.
 	DataDir string
-	// Tokens are fixed; those of TokensFile, if it is not empty, change with it.
+	// Tokens are fixed. The tokens of TokensFile, if it is not empty, change with the file.
 	Tokens     auth.Tokens
 	TokensFile string
 	// PolicySet is a file or folder that exists; empty if the policy set is changed by requests.
@@ -72,7 +72,8 @@ type Settings struct {
 	Limits                           Limits
 	// Drain is how long to go on serving after the signal to end, while /readyz says no.
 	Drain time.Duration
-	// OTLPEndpoint is where traces go beside what OTEL_ variables say; empty is nowhere.
+	// OTLPEndpoint is an endpoint for traces beside the endpoints of OTEL_ variables; empty is
+	// none.
 	OTLPEndpoint string
 	// DashboardURL is where the console's link to a dashboard leads; empty is no link.
 	DashboardURL string
@@ -82,7 +83,8 @@ type Settings struct {
 	Made []Made
 }
 
-// maxDrain is the longest drain. What ends processes, like Kubernetes, is seldom more patient.
+// maxDrain is the longest drain. Kubernetes and other programs that end processes are seldom more
+// patient.
 const maxDrain = 5 * time.Minute
 
 // mostPatience is the longest wait for a store. Envoy awaits a late answer for longer.
@@ -147,7 +149,7 @@ func (r *resolver) address(flag, listen string) (host string) {
 	return host
 }
 
-// policySet checks that there is something to read; what it says may be mended while all else is
+// policySet checks that the policy set exists. Its content may be mended while everything else is
 // served.
 func (r *resolver) policySet(f Flags) (path string, nodes int) {
 	if f.PolicySet != "" {
@@ -183,7 +185,8 @@ func (r *resolver) removes(text string) int {
 	return share
 }
 
-// endpoint checks where traces go, without showing what may be a password.
+// endpoint checks the endpoint for traces. The error does not show the text, which may have a
+// password.
 func (r *resolver) endpoint(text string) {
 	if text == "" {
 		return
@@ -193,8 +196,8 @@ func (r *resolver) endpoint(text string) {
 	}
 }
 
-// dashboard takes what a browser may follow from a page: no script, and no password in it, which
-// every viewer would see.
+// dashboard checks that a browser may follow the link from a page: it must be no script, and have
+// no password, which every viewer would see.
 func (r *resolver) dashboard(text string) {
 	if text == "" {
 		return
@@ -205,7 +208,7 @@ func (r *resolver) dashboard(text string) {
 	}
 }
 
-// redis checks what can be checked without showing a password in a message.
+// redis checks a URL of Redis. The error does not show the text, which may have a password.
 func (r *resolver) redis(flag, text string) {
 	if text == "" {
 		return
@@ -274,7 +277,7 @@ func (r *resolver) token(s *Settings, role auth.Role, given, path string) {
 	s.Tokens = append(s.Tokens, auth.Token{Name: string(role), Role: role, Sum: auth.Sum(given)})
 }
 
-// weak says what is wrong with a token's text, or nothing.
+// weak returns the weakness of a token's text; empty if it has none.
 func weak(text string) string {
 	if len(text) < minTokenLength {
 		return fmt.Sprintf("has %d characters; at least %d are needed: openssl rand -hex 32 makes a good one",

@@ -52,8 +52,8 @@ func TestGiven(t *testing.T) {
 	}
 }
 
-// Without tokens one for each purpose is made, for its owner's eyes, and the next start takes the
-// same.
+// Without tokens the control plane makes a token for each purpose, which only the owner can read.
+// The next start uses the same tokens.
 func TestGenerated(t *testing.T) {
 	f := settings.Flags{Listen: ":0", DataDir: filepath.Join(t.TempDir(), "deep", "down")}
 	s, err := f.Resolve()

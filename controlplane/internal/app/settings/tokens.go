@@ -24,7 +24,7 @@ type Made struct {
 	text string
 }
 
-// keptToken reads the token in path, or makes one.
+// keptToken reads the token in path, or makes a new token.
 func keptToken(path string) (text string, made bool, err error) {
 	text, err = readToken(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -33,8 +33,8 @@ func keptToken(path string) (text string, made bool, err error) {
 	return text, false, err
 }
 
-// Keep writes the token for its owner alone. It is for a control plane that has its data directory:
-// one that another holds would be left with tokens that the other does not know.
+// Keep writes the token, readable for its owner alone. It is for a control plane that holds its
+// data directory. Otherwise the holder of the directory would not know the token.
 func (m Made) Keep() error {
 	f, err := os.OpenFile(m.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -47,8 +47,7 @@ func (m Made) Keep() error {
 	return nil
 }
 
-// missing are the roles that need a token of their own: those that are wanted and that no token in
-// the file has.
+// missing returns the roles that need a new token: the wanted roles without a token in the file.
 func (r *resolver) missing(path string, wanted map[auth.Role]bool) map[auth.Role]bool {
 	if path != "" {
 		for _, t := range r.tokens(path) {

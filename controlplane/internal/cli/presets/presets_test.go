@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"
 )
 
-// Each preset says in a line what it is for, is a valid policy set, and leaves nothing that
-// `weir check` warns of, no request without a limit among it.
+// Each preset says in a line what it is for, and is a valid policy set. `weir check` has no warning
+// for it, and no request is without a limit.
 func TestPresetsAreWithoutWarning(t *testing.T) {
 	if len(presets.List()) < 5 {
 		t.Fatalf("%d presets", len(presets.List()))

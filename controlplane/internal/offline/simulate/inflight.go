@@ -8,8 +8,7 @@ import (
 )
 
 // takePlace looks for a place in flight. With commit it takes the place for as long as the request
-// lasts. With a max_wait, a request waits for a place, and at most as many requests wait as there
-// are places.
+// lasts. With a max_wait, a request waits for a place. At most limit.Quota requests wait.
 func (b *bucket) takePlace(limit *policy.Limit, now quota.Instant, lasts quota.Span, commit bool) quota.Result {
 	if limit.Window > 0 {
 		lasts = min(lasts, limit.Window)

@@ -83,8 +83,8 @@ func TestEachTokenHasARate(t *testing.T) {
 	}
 }
 
-// Wrong tokens of a caller are no longer answered one by one, and fill no log. A caller with a
-// right token at the same address is served.
+// After a burst of wrong tokens their sender gets 429, and fills no log. A caller with a right
+// token at the same address is served.
 func TestWrongTokensHaveARate(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	p := newPlaneWith(t, func(c *api.Config) { c.Now = func() time.Time { return now } })

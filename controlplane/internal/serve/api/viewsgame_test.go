@@ -68,7 +68,7 @@ type viewsGame struct {
 	// policy.
 	entries int
 	refused map[string]int64
-	// order is the policy and the state of the order in force, if there is one.
+	// order is the policy, and state the state, of the order in force, if there is an order.
 	order, state string
 	// banned, bypassed and keyBanned hold the states of callers; keyBanned is by caller and policy.
 	banned, bypassed, keyBanned, penalised map[string]bool

@@ -98,6 +98,7 @@ func (d *decision) reset(s *Service, view *calls.View, in *rlspb.RateLimitReques
 
 // decide answers the call.
 func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error) {
+	// Find the limits. An order, an exemption or a ban decides at once.
 	found := d.findHits(ctx)
 	meter := d.service.config.Meter
 	switch found.Access {
@@ -112,8 +113,10 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 		d.recordBanned(&found)
 		return d.refuseBanned(&found), nil
 	}
+	// Suspended limits and penalties need no bucket to refuse.
 	limits := len(d.hits)
 	penalised := !d.refuseSuspended() && len(d.callers) > 0 && d.refusePenalised()
+	// No limit is enforced for this call.
 	if len(d.hits) == 0 {
 		outcome := Unlimited
 		if d.bypassed {
@@ -123,6 +126,7 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 		d.watchShadows()
 		return plainAnswer(d.in, rlspb.RateLimitResponse_OK), nil
 	}
+	// Ask the store, unless the request itself is refused.
 	switch {
 	case penalised:
 		d.lookAround(ctx, d.hits[:limits])
@@ -139,6 +143,7 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 // findHits finds the hits of the call as a whole and of each descriptor. The result has only the
 // call's Access and its ban.
 func (d *decision) findHits(ctx context.Context) match.Result {
+	// Read the attributes of the call as a whole.
 	wholeAddend := d.readEntries()
 	ix := &d.view.Index
 	d.attributes = d.gatherer.Attributes(ix)
@@ -146,12 +151,14 @@ func (d *decision) findHits(ctx context.Context) match.Result {
 	if d.service.config.Consumers != nil {
 		d.attributes.Consumers = d.service.config.Consumers(ctx)
 	}
+	// Find the limits of the call as a whole. A ban or an order decides at once.
 	result := d.matcher.Match(ix, &d.attributes)
 	access := result.Access
 	if access == match.Off || access == match.Banned {
 		return match.Result{Access: access, Ban: result.Ban, BanEnds: result.BanEnds, BannedKey: result.BannedKey}
 	}
 	d.addHits(&result, wholeCall, wholeAddend)
+	// Add the limits of the policies for descriptors.
 	found := match.Result{Access: access}
 	takePolicy := func(descriptor int, addend int64) func(uint32) {
 		return func(number uint32) {

@@ -100,6 +100,7 @@ func (d *decision) refusePenalised() (refused bool) {
 // uses the time when they let the call through if it is later. It takes no tokens, and leaves out
 // buckets whose state is not known.
 func (d *decision) lookAround(ctx context.Context, hits []hit) {
+	// Collect the limits that decide by a bucket. Without them there is nothing to look at.
 	d.items = d.items[:0]
 	for i := range hits {
 		if h := &hits[i]; h.Verdict == match.Limited {
@@ -109,6 +110,7 @@ func (d *decision) lookAround(ctx context.Context, hits []hit) {
 	if len(d.items) == 0 {
 		return
 	}
+	// Look at the buckets without taking tokens.
 	for i := range d.items {
 		d.items[i].Waiting = 0
 	}
@@ -117,6 +119,7 @@ func (d *decision) lookAround(ctx context.Context, hits []hit) {
 	if one == nil || one.answers == nil {
 		return
 	}
+	// Complete the hits by the answers, and find the longest wait.
 	wait, now := quota.Span(0), d.service.config.Now()
 	for i := range hits {
 		if h := &hits[i]; h.item != none {
