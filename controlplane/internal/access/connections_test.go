@@ -103,8 +103,8 @@ func (w *world) gone(c net.Conn) bool {
 
 const token = "Authorization: Bearer x\r\n"
 
-// Who comes with a token gets in whatever strangers do, and pushes out the stranger of the address
-// that has most, its oldest first.
+// A caller with a token gets in whatever strangers do. It pushes out the oldest stranger of the
+// address that has most strangers.
 func TestStrangersMakeRoom(t *testing.T) {
 	w := start(t, 5)
 	known := w.dial("127.0.0.1")
@@ -142,7 +142,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// While all connections are those of known callers, further ones wait until one of them leaves.
+// While known callers have all connections, further callers wait until a known caller leaves.
 func TestKnownCallersStay(t *testing.T) {
 	w := start(t, 3)
 	var known []net.Conn
@@ -182,7 +182,7 @@ func TestWithoutABound(t *testing.T) {
 	}
 }
 
-// deadlines is a connection that notes what is set.
+// deadlines is a connection that notes its deadlines.
 type deadlines struct {
 	net.Conn
 	set time.Time
@@ -202,7 +202,7 @@ func (o one) Accept() (net.Conn, error) { return o.Conn, nil }
 func (o one) Close() error              { return nil }
 func (o one) Addr() net.Addr            { return nil }
 
-// A connection that is idle without a token is closed earlier than others.
+// An idle connection without a token is closed earlier than a connection with a token.
 func TestIdleStrangersLeaveSoon(t *testing.T) {
 	inner := &deadlines{}
 	l := access.NewListener(one{inner}, 1, time.Now, func(string) {})

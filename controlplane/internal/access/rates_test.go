@@ -40,8 +40,7 @@ func TestEachKeyHasABucket(t *testing.T) {
 	}
 }
 
-// However many keys come, as many are remembered as may be, and it is the ones that are used that
-// are.
+// However many keys come, only the maximum number is remembered, and it is the used keys that are.
 func TestKeysAreBounded(t *testing.T) {
 	bounds, _ := rates(t, 1, 1, 3)
 	bounds.Take("busy")

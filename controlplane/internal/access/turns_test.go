@@ -15,7 +15,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
-// line is a turns for one, behind which callers are lined up one after the other.
+// line is a Turns with one place, behind which callers are lined up one after the other.
 type line struct {
 	t       *testing.T
 	turns   *access.Turns
@@ -24,7 +24,7 @@ type line struct {
 	waiters sync.WaitGroup
 }
 
-// up has a caller wait.
+// up makes a caller wait.
 func (l *line) up(ctx context.Context, source, node string) {
 	l.t.Helper()
 	l.queued++
@@ -113,7 +113,8 @@ func TestASourceMayNotWaitForever(t *testing.T) {
 	}
 }
 
-// While there is room no caller waits, and one that will not wait is sent away once there is none.
+// While there is room no caller waits. A caller that does not want to wait is sent away if there is
+// no room.
 func TestEnterNow(t *testing.T) {
 	turns := access.NewTurns(1, 1)
 	leave, ok := turns.EnterNow()

@@ -137,7 +137,7 @@ func TestAPipeInThePlaceOfTheFile(t *testing.T) {
 	w.expect("a file again", "root", "new")
 }
 
-// A token is replaced while everything runs: at each moment one that callers have is accepted.
+// A token is replaced while everything runs: at each moment one of the callers' tokens is accepted.
 func TestRotation(t *testing.T) {
 	w := newWatched(t)
 	before := auth.Token{Name: "ci", Role: auth.Editor, Sum: auth.Sum("old")}

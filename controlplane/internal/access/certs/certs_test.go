@@ -82,7 +82,7 @@ func (w *world) client(config *tls.Config) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// served reports whether a request is answered by what is behind the certificates.
+// served reports whether the server behind the certificates answers a request.
 func (w *world) served(c *http.Client) bool {
 	w.t.Helper()
 	answer, err := c.Get("https://" + w.address)
@@ -161,7 +161,7 @@ func TestAWrongCertificateKeepsNoOtherAlive(t *testing.T) {
 	}
 }
 
-// Handshakes may come faster than a file is written: what they read of it counts only if it is
+// Handshakes may come faster than a file is written: a half-written file counts only if it is
 // right.
 func TestAFileThatIsBeingWrittenCountsNotYet(t *testing.T) {
 	w := start(t)
@@ -179,7 +179,7 @@ func TestAFileThatIsBeingWrittenCountsNotYet(t *testing.T) {
 	}
 }
 
-// A password is one line, and what was there before is used while the file holds none.
+// A password is one line. While the file has none, the earlier password is used.
 func TestAPasswordIsOneLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "password")
 	write := func(text string) {
@@ -222,8 +222,7 @@ func block(kind string) string {
 	return "-----BEGIN " + kind + "-----\naGVsbG8=\n-----END " + kind + "-----\n"
 }
 
-// What is no certificate at all leaves things as they are: without an authority no client could
-// come.
+// A file without a certificate changes nothing: without an authority no client could connect.
 func TestAFileWithoutAuthoritiesChangesNothing(t *testing.T) {
 	w := start(t)
 	kept := w.client(w.oldClient)

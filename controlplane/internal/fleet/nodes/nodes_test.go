@@ -20,8 +20,8 @@ type store struct {
 	asked   int
 	touched nodes.Node
 	touches int
-	// has is what was noted of each, meanwhile, if set, happens once while a node is being noted or
-	// counted.
+	// has is the noted value of each node. meanwhile, if set, is called once while a node is being
+	// noted or counted.
 	has       map[string]uint64
 	meanwhile func()
 
@@ -77,7 +77,7 @@ func TestCount(t *testing.T) {
 		want  int64
 		asked int
 	}{
-		{0, 0, nil, 1, 1}, // no node polls: the one that asks counts
+		{0, 0, nil, 1, 1}, // no node polls: the asking node counts
 		{0, 5, nil, 1, 1}, // within a second the last count holds
 		{999 * time.Millisecond, 5, nil, 1, 1},
 		{time.Millisecond, 5, nil, 5, 2},
@@ -92,8 +92,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// A store that has lost its state knows no node until each has polled again. Those that have polled
-// here lately count even so, and for no longer than others.
+// A store that has lost its state knows no node until each has polled again. Nodes that have polled
+// here lately count even so, and for no longer than other nodes.
 func TestALossOfStateTakesNoNodeFromTheCount(t *testing.T) {
 	s, now := &store{count: 2}, time.Unix(1000, 0)
 	r := nodes.New(s, func() time.Time { return now })
@@ -144,7 +144,7 @@ func TestCountHasNodesThatHaveJustPolled(t *testing.T) {
 	count(4)
 	now, s.count = now.Add(nodes.Counted), 2
 	count(2)
-	// One that polls while the store counts is not lost: it may be in the next count only.
+	// A node that polls while the store counts is not lost: it may be in the next count only.
 	now, s.meanwhile = now.Add(time.Second), func() { poll("five") }
 	count(3)
 	count(3)
@@ -152,8 +152,8 @@ func TestCountHasNodesThatHaveJustPolled(t *testing.T) {
 	count(3)
 }
 
-// A replica with a door counts among those that share the buckets, as long as it is there, and is
-// in no list.
+// A replica with a door counts among the nodes that share the buckets, as long as it is there, and
+// is in no list.
 func TestDoorsShareToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{count: 3} // The door among them.
@@ -185,7 +185,7 @@ func TestDoorsShareToo(t *testing.T) {
 	})
 }
 
-// What a node says of itself is bounded and printable before it is stored.
+// The texts that a node reports are bounded and printable before they are stored.
 func TestTouchCleans(t *testing.T) {
 	s := &store{}
 	r := nodes.New(s, time.Now)
@@ -208,8 +208,8 @@ func TestTouchCleans(t *testing.T) {
 	}
 }
 
-// While the store is away a replica answers with what nodes reported to it, and afterwards the
-// store learns the newest report.
+// While the store is away a replica answers with the reports of nodes to it. Afterwards the store
+// learns the newest report.
 func TestTheStoreIsAway(t *testing.T) {
 	s, now := &store{err: errors.New("away")}, time.Unix(1000, 0)
 	r := nodes.New(s, func() time.Time { return now })
@@ -255,8 +255,8 @@ func TestTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// A report of a process that has not polled yet is stored when it polls.
-// A node whose poll could not be noted in time is noted later, and as what it is by then.
+// A report of a process that has not polled yet is stored when it polls. If the poll of a node
+// could not be noted in time, its state at a later time is noted.
 func TestAPollIsNotedLater(t *testing.T) {
 	s, now := &store{err: errors.New("busy")}, time.Unix(1000, 0)
 	r := nodes.New(s, func() time.Time { now = now.Add(time.Millisecond); return now })

@@ -34,7 +34,7 @@ func (g *guard) caller(n int) *penalties.Caller {
 	return &penalties.Caller{Key: key(n), Policy: "api", Rule: &g.rule, Version: 1}
 }
 
-// refuse has the policy refuse a caller so often.
+// refuse makes the policy refuse a caller the given number of times.
 func (g *guard) refuse(n, times int) {
 	for range times {
 		g.enforcer.Refused(g.caller(n), &wire.Identity{})
@@ -61,8 +61,8 @@ func (g *guard) deliver() {
 	g.refresh(g.service)
 }
 
-// A penalty of one replica holds at the others, as one that a node reports does, and what a pardon
-// ends stays ended.
+// A penalty of one replica holds at all other replicas, like a penalty that a node reports. A
+// pardoned penalty stays ended.
 func TestReplicasShareTheirPenalties(t *testing.T) {
 	p := newPlane(t)
 	one, two := p.guard("one"), p.guard("two")

@@ -102,7 +102,7 @@ func TestAChangeIsMadeOnTopOfTheNewest(t *testing.T) {
 	}
 }
 
-// slow is the answers to one who is always too late.
+// slow returns the answers to a writer that is always too late.
 func slow(n int) (answers []error) {
 	for range n {
 		answers = append(answers, errs.Conflict)
@@ -110,7 +110,7 @@ func slow(n int) (answers []error) {
 	return answers
 }
 
-// A report that names a caller twice makes one change: the one that ends last.
+// A report that names a caller twice makes one change: the penalty that ends last.
 func TestACallerThatIsNamedTwice(t *testing.T) {
 	p := newPlane(t)
 	k := penalties.Kept{In: p.store}

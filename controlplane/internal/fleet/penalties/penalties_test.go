@@ -20,7 +20,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// meter counts what a service counts.
+// meter counts the service's events.
 type meter struct {
 	mu    sync.Mutex
 	begun map[string]int
@@ -170,7 +170,7 @@ func (p *plane) refresh(s *penalties.Service) {
 
 // node follows a service as filters do.
 type node struct {
-	// version is that of its policy set.
+	// version is the version of its policy set.
 	version           uint64
 	revision, cleared uint64
 	known             map[keyhash.Key]penalty.Record
@@ -253,8 +253,8 @@ func TestEveryReplicaTellsItsNodes(t *testing.T) {
 	}
 }
 
-// A flood of offenders reaches nodes in messages of a bounded size, stays within what a store may
-// hold, and makes no audit entry for each.
+// A flood of offenders reaches nodes in messages of a bounded size, stays within the store's
+// maximum, and makes no audit entry for each.
 func TestAFloodOfOffenders(t *testing.T) {
 	p := newPlane(t)
 	s := p.replica()
@@ -298,8 +298,9 @@ func TestAFloodOfOffenders(t *testing.T) {
 	}
 }
 
-// What a node that is damaged or hostile reports takes no place, is shown to no operator and is no
-// label of a metric; what it reports beside that counts. It cannot make a store search for ever.
+// Wrong reports of a damaged or hostile node take no place, are shown to no operator and are no
+// label of a metric. Right reports beside them count. Such a node cannot make a store search for
+// ever.
 func TestAHostileNodeIsBounded(t *testing.T) {
 	p := newPlane(t)
 	looks := 0
@@ -359,8 +360,8 @@ func (s sets) At(_ context.Context, version uint64) (*policies.Compiled, error) 
 // auditEvery is longer than a replica waits between two entries, and than a penalty lasts here.
 const auditEvery = 61 * time.Second
 
-// A store that has lost everything gets back what a replica knows, also if another replica was
-// faster to write to it.
+// A store that has lost everything gets back the penalties that a replica knows, also if another
+// replica was faster to write to it.
 func TestALostStoreGetsPenaltiesBack(t *testing.T) {
 	for _, written := range []bool{false, true} {
 		p := newPlane(t)

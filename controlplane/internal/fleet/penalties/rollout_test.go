@@ -110,9 +110,9 @@ func (w *trial) must(when string, caller, old, new int) {
 	}
 }
 
-// A penalty that nodes of a rolled out version begin holds at them alone, until all nodes have the
-// version or it is taken back. One that stood before, or that the other nodes begin, or that is of
-// a policy which the version leaves alone, holds at all nodes.
+// A penalty that nodes of a rolled out version begin holds at these nodes alone, until all nodes
+// have the version or it is taken back. An earlier penalty, a penalty that the other nodes begin,
+// and a penalty of a policy that the version leaves unchanged hold at all nodes.
 func TestPenaltiesOfARollout(t *testing.T) {
 	const before, draft, both, others, unchanged = 1, 2, 3, 4, 5
 	for _, promoted := range []bool{true, false} {

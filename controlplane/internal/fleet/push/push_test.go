@@ -236,7 +236,7 @@ func TestStoreAway(t *testing.T) {
 }
 
 // The store loses everything, and the same document becomes version 1 again beside another secret.
-// A node gets it within 300 ms, and once: buckets, bans and consumers go by keys of that secret.
+// A node gets it within 300 ms, and once: buckets, bans and consumers use keys of that secret.
 func TestAnotherSecretIsPushed(t *testing.T) {
 	inBubble(t, false, func(t *testing.T, s *shared, one, _ replica) {
 		put(t, one, 0)
@@ -367,8 +367,8 @@ func TestConsumersArePushed(t *testing.T) {
 		if r, _ := follow(one, m.Revision-2); r.Complete || r.Revision != second {
 			t.Errorf("a revision from before everything that is known: %+v", r)
 		}
-		// A node that is ahead for longer knows what the store has lost: it hears that it may have
-		// missed anything.
+		// A node that is ahead for longer knows changes that the store has lost: it hears that it
+		// may have missed anything.
 		if r, took := follow(two, m.Revision+1e9); took != 5*time.Second || r.Complete || r.Revision != second {
 			t.Errorf("ahead of the store: %+v after %v", r, took)
 		}
@@ -384,8 +384,8 @@ func TestConsumersArePushed(t *testing.T) {
 	})
 }
 
-// A replica that cannot follow the store takes no node back to an older version: another replica,
-// which can, has given it a later one. A store that has the older one again does take it back.
+// A replica that cannot follow the store takes no node back to an older version: a replica that can
+// has given it a later version. A store that has the older version again does take it back.
 func TestAReplicaThatIsCutOffTakesNoNodeBack(t *testing.T) {
 	inBubble(t, false, func(t *testing.T, s *shared, one, _ replica) {
 		put(t, one, 0)
@@ -424,8 +424,8 @@ func TestAReplicaThatIsCutOffTakesNoNodeBack(t *testing.T) {
 	})
 }
 
-// The same holds for orders: a replica that cannot follow the store does not lift those that an
-// Envoy has from another replica. A store that has lost them does.
+// The same holds for orders: a replica that cannot follow the store does not lift orders that an
+// Envoy has from another replica. A store that has lost the orders does.
 func TestAReplicaThatIsCutOffLiftsNoOrder(t *testing.T) {
 	inBubble(t, false, func(t *testing.T, s *shared, one, _ replica) {
 		put(t, one, 0)
@@ -462,7 +462,7 @@ func TestAReplicaThatIsCutOffLiftsNoOrder(t *testing.T) {
 }
 
 // While a replica cannot follow the store its polls end after some seconds, so that nodes may ask
-// another one.
+// another replica.
 func TestPollsEndWhileTheStoreIsAway(t *testing.T) {
 	inBubble(t, false, func(t *testing.T, s *shared, one, two replica) {
 		put(t, one, 0)

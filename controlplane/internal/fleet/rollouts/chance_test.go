@@ -15,19 +15,20 @@ import (
 
 const slot = 10 * time.Second
 
-// stretch is a rollout under way: each side decides so many requests a second by each policy, of
-// which it refuses a share, each by chance. Only by the first one the shares differ.
+// stretch is a rollout under way. Each side decides perSecond requests by each policy, and refuses
+// a share of them, each by chance. The shares differ only for the first policy.
 type stretch struct {
 	history
 	random   *rand.Rand
 	policies int
-	// The first is of its nodes, the second of the others.
+	// The first element is about the rollout's nodes, the second about all other nodes.
 	perSecond, share [2]float64
 
 	slots [][2][]series.Side
 }
 
-// draw is a sample of so many requests of which a share is refused. It skips from one to the next.
+// draw returns a sample of requests of which a share is refused. It skips from one refusal to the
+// next.
 func (s *stretch) draw(perSecond, share float64) (side series.Side) {
 	side.Decided = int64(perSecond * slot.Seconds())
 	for at := int64(0); share > 0; side.Refused++ {
@@ -83,7 +84,7 @@ func (s *stretch) stops(rule string, within time.Duration) int {
 // A rollout whose nodes are as good as the others goes on for hours, though each policy is looked
 // at all the time: at most one in a thousand may be stopped by chance.
 func TestNoRolloutOfHoursIsStoppedByChance(t *testing.T) {
-	const seed = 20281128 // One in a thousand would fail with another.
+	const seed = 20281128 // With other seeds, one in a thousand would fail.
 	for i, c := range []struct {
 		rule      string
 		policies  int

@@ -80,7 +80,7 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-// doubt is that of two comparisons after a minute.
+// doubt is the doubt of two comparisons after a minute.
 const doubt = 16.5
 
 func judge(t *testing.T, rule string, its, others series.Side) rollouts.Verdict {
@@ -104,7 +104,7 @@ func TestJudgements(t *testing.T) {
 		{"refused > 2x", side(99, 99), side(0, 10_000), few},
 		{"refused > 2x", side(5000, 10_000), side(0, 99), few},
 		{"refused > 2x", side(5000, 10_000), side(0, 0), few},
-		{"refused > 20%", side(5000, 10_000), side(0, 0), broken}, // A share needs no others.
+		{"refused > 20%", side(5000, 10_000), side(0, 0), broken}, // A share needs no comparison.
 		{"refused > 2x", side(100, 100), side(0, 100), broken},
 		{"refused > 2x", side(500, 1000), side(100, 1000), broken},
 		{"refused > 2x", side(210, 1000), side(100, 1000), kept}, // 2.1 times, which chance explains.

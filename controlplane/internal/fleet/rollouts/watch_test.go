@@ -16,7 +16,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// history is what was decided, by version.
+// history has the decisions by version.
 type history struct {
 	sides  map[uint64]map[string]series.Side
 	behind bool
@@ -165,8 +165,9 @@ func TestARuleIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A policy that decides other requests in the new version is not compared, since it refuses a
-// larger share where it only leaves out those that it never refused. A share of it is judged.
+// A policy that decides different requests in the new version is not compared. It may refuse a
+// larger share only because it leaves out requests that it never refused. A rule about its share
+// alone is applied.
 func TestAPolicyOfOtherRequestsIsNotCompared(t *testing.T) {
 	w := newWorld("refused > 2x")
 	w.sides[1] = map[string]series.Side{"api": {Decided: 10_000, Refused: 100},

@@ -25,7 +25,7 @@ const (
 
 var errLost = errors.New("no answer")
 
-// caller is one who asks at a time; want is when and with what result it returns.
+// caller is a caller that asks at a time; want is when and with which result it returns.
 type caller struct {
 	at       time.Duration
 	name     string
@@ -94,8 +94,8 @@ func (s scene) play(t *testing.T) {
 
 const us = time.Microsecond
 
-// A caller who finds no call under way asks alone and at once. Those who come meanwhile go together
-// when it ends.
+// A caller that finds no call under way asks alone and at once. Callers that come meanwhile go
+// together when it ends.
 func TestWhoComesMeanwhileGoesTogether(t *testing.T) {
 	scene{
 		callers: []caller{
@@ -109,7 +109,7 @@ func TestWhoComesMeanwhileGoesTogether(t *testing.T) {
 	}.play(t)
 }
 
-// Those who are ready at the same time go together, also in the first call.
+// Callers that are ready at the same time go together, also in the first call.
 func TestWhoIsReadyGoesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []int
@@ -142,7 +142,7 @@ func TestWhoIsReadyGoesTogether(t *testing.T) {
 	})
 }
 
-// What is full leaves at once, and so does what has gathered for the delay.
+// A full line leaves at once, and so does a line that has gathered for the delay.
 func TestACallDoesNotHoldUpOthersForLong(t *testing.T) {
 	scene{
 		callers: []caller{
@@ -199,8 +199,8 @@ func TestALostCallIsOneFailure(t *testing.T) {
 	}.play(t)
 }
 
-// Whatever callers do, each item is sent at most once, one that is answered exactly once; and a
-// line that came to rest makes the next call at once.
+// Whatever callers do, each item is sent at most once, and an answered item exactly once. A line
+// that came to rest makes the next call at once.
 func TestEachItemIsSentOnce(t *testing.T) {
 	seed := rand.Uint64()
 	synctest.Test(t, func(t *testing.T) {
@@ -247,8 +247,8 @@ func TestEachItemIsSentOnce(t *testing.T) {
 	})
 }
 
-// A caller that outlasts its patience learns how the call ends that it was sent in, and hears when
-// that is over. One that was not sent, or has left, waits no longer.
+// A caller whose patience ends before its call learns how the call ends, and hears when that is
+// over. A caller that was not sent, or has left, waits no longer.
 func TestWhoOutlastsLearnsTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var line gather.Line[int]

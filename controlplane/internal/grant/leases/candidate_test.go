@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// What a candidate is granted is no use of its policy: neither its tokens nor what it is refused.
+// Grants and refusals of a candidate are not counted as use of its policy.
 func TestCandidatesAreNotMetered(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, `name: p, partition: [], limit: {quota: 10, window: 1h}, candidate: {limit: {quota: 3, window: 1h}}`)

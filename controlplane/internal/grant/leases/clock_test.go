@@ -10,9 +10,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// The clock of the control plane may jump as it likes: what is granted goes by that of the store.
-// Only how long a store is left alone that does not answer is measured here, and in production by a
-// clock that no operator sets.
+// The clock of the control plane may jump as it likes: grants use the clock of the store. The
+// control plane's clock only measures how long it leaves alone a store that does not answer. In
+// production no operator sets that clock.
 func TestTheClockOfTheControlPlaneDecidesNothing(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))

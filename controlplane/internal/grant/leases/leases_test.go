@@ -21,7 +21,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// world is what the service stands on: sets by version, and a store that grants at a standing
+// world is the service's surroundings: sets by version, and a store that grants at a standing
 // clock.
 type world struct {
 	t        *testing.T
@@ -211,7 +211,7 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// Windows are asked for at the bucket's own offset, and the reply says what a queue delays, an hour
+// Windows are asked for at the bucket's own offset, and the reply has the delay of a queue, an hour
 // at most.
 func TestAlgorithms(t *testing.T) {
 	w := newWorld(t)
@@ -241,8 +241,8 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// Joined items belong to one request: what the store is not asked for one of them it is not asked
-// for the others.
+// Joined items belong to one request: if the store is not asked for one of them, it is not asked
+// for any of them.
 func TestGroups(t *testing.T) {
 	joined := func(it wire.LeaseItem) wire.LeaseItem { it.Joined = true; return it }
 	w := newWorld(t)
@@ -280,7 +280,7 @@ func TestGreedyNode(t *testing.T) {
 	w.put(1, leased)
 	w.current = 1
 	greedy := wire.LeaseItem{Bucket: keyhash.Key{1}, Waiting: 1 << 20, Cost: 1 << 52, Keep: 1 << 52}
-	if got := w.ask(1, greedy); states(got) != "0+0 " { // None is kept while a request lacks what is left.
+	if got := w.ask(1, greedy); states(got) != "0+0 " { // No token is kept while a request lacks the rest.
 		t.Errorf("granted %s", states(got))
 	}
 	if keep := w.asked[0][0].Ask.Keep; keep != 100 {
@@ -534,8 +534,8 @@ func TestASharedFailureCountsOnce(t *testing.T) {
 	}
 }
 
-// DoubtfulUntil covers every ledger: from then on an absent bucket cannot be one that was in use
-// before.
+// DoubtfulUntil covers every ledger: from then on an absent bucket cannot be a bucket that was in
+// use before.
 func TestDoubtfulOutlastsEveryLedger(t *testing.T) {
 	for _, limit := range []string{
 		"limit: {quota: 100, window: 1m}", "limit: {quota: 1, window: 1s}", "limit: {quota: 5, window: 366d}",

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A control plane that meets more holders than it may remember knows that it does not know all,
-// until those that it has left out are over. What it remembers it keeps up to date.
+// A control plane that meets more holders than its maximum knows that it does not know all, until
+// the holders that it has left out are over. It keeps the remembered holders up to date.
 func TestLentIsBounded(t *testing.T) {
 	const most = 100
 	l := &leases.Lent{Most: most}

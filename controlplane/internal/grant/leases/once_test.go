@@ -10,9 +10,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A node asks again unless it is answered. So it learns what it was charged by a store that answers
-// late, which counts as a failure of the store all the same. A look charges nothing, and ends as
-// that of others.
+// A node asks again unless it is answered. So it learns the charge of a store that answers late,
+// which counts as a failure of the store all the same. A look charges nothing, and ends like the
+// looks of other callers.
 func TestANodeLearnsWhatALateStoreHasCharged(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, leased)

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// people is what one replica knows of one consumer, alice, and what the store says that others have
-// written.
+// people is the knowledge of one replica about one consumer, alice, and the stored record that
+// other replicas have written.
 type people struct {
 	held, stored consumers.Knowledge
 	err          error
@@ -53,8 +53,8 @@ func own(revision uint64, name string, until time.Time, quotas ...int64) consume
 	return k
 }
 
-// of is an item for a consumer's own limit, by its place: the first has the policy's window, those
-// behind it have longer ones.
+// of returns an item for a consumer's own limit, by its place: the first limit has the policy's
+// window, and the limits behind it have longer windows.
 func of(consumer keyhash.Key, it wire.LeaseItem, position uint8) wire.LeaseItem {
 	it.Consumer = consumer
 	it.Position = position + 1
@@ -103,8 +103,8 @@ func (w *world) withConsumers(lines ...string) *world {
 	return w
 }
 
-// The control plane looks up what a consumer has, whatever the node believes, and keeps what was
-// used.
+// The control plane looks up the consumer's record, whatever the node believes, and keeps the used
+// tokens.
 func TestAnOverrideKeepsWhatWasUsed(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	p := &people{held: own(0, "other", time.Time{}, 7)}
@@ -138,7 +138,7 @@ func TestWhoKnowsLessConvertsNothingBack(t *testing.T) {
 	if behind.held.ExceptionsRevision != 5 {
 		t.Error("the replica has not read what is new")
 	}
-	// What the node claims to know counts for no more than what this replica knows.
+	// The node's claimed knowledge counts for no more than this replica's knowledge.
 	if _, states := w.at(0, &people{held: consumers.Knowledge{ExceptionsRevision: 4},
 		stored: consumers.Knowledge{ExceptionsRevision: 4}},
 		as(1<<60, item(1, 0, 1, 0))); states[0] != wire.ItemUnknown {
@@ -196,17 +196,17 @@ func TestLimitsByTheirRoots(t *testing.T) {
 	w.mustGrant(0, p, of(alice, item(2, 0, 1, 0), 1), 0)
 	p.held = own(3, "mine", time.Time{})
 	w.mustGrant(0, p, of(alice, item(4, 0, 1<<20, 0), 0), 1<<20)
-	// One that does not fit the algorithm any more sleeps, and so does one of a policy that has
-	// buckets for all.
+	// An override that does not fit the algorithm any more sleeps, and so does an override of a
+	// policy that has buckets for all.
 	p.held = own(4, "log", time.Time{}, 100_000)
 	w.mustGrant(0, p, of(alice, item(5, 1, 1000, 0), 0), 100)
 	p.held = own(5, "all", time.Time{}, 5)
 	w.mustGrant(0, p, of(alice, item(6, 2, 1000, 0), 0), 100)
 }
 
-// A store that cannot say what a consumer has is away: the call fails, so that nodes take to the
-// failure ladder, and the breaker counts it. Before, the items were not known, which nodes take for
-// an answer.
+// A store that cannot read a consumer's record is away: the call fails, so that nodes use the
+// failure ladder, and the breaker counts it. In an earlier build the items were unknown, which
+// nodes take for an answer.
 func TestAStoreThatCannotSayWhatConsumersHaveIsAway(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	var opened []string
@@ -226,8 +226,8 @@ func TestAStoreThatCannotSayWhatConsumersHaveIsAway(t *testing.T) {
 	}
 }
 
-// Where only the part of the store is away that keeps consumers, what needs them is unavailable,
-// and all else is granted: of groups, too.
+// If only the part of the store with the consumers is away, the items that need consumers are
+// unavailable, and all other items are granted, in groups too.
 func TestThePartThatKeepsConsumersIsAway(t *testing.T) {
 	joined := func(it wire.LeaseItem) wire.LeaseItem {
 		it.Joined = true
@@ -265,8 +265,8 @@ func TestThePartThatKeepsConsumersIsAway(t *testing.T) {
 	}
 }
 
-// What another replica has granted under newer figures, and this one cannot ask for, is unavailable
-// rather than unknown.
+// If another replica has granted an item under newer figures, and this replica cannot read them,
+// the item is unavailable rather than unknown.
 func TestNewerFiguresThatCannotBeHad(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	p := &people{held: own(5, "mine", time.Time{}, 1000)}
@@ -278,8 +278,8 @@ func TestNewerFiguresThatCannotBeHad(t *testing.T) {
 	}
 }
 
-// A node that knows nothing of a consumer yet asks by the default tier's limit. The one of the tier
-// that the consumer was assigned decides, and what it has used in another tier counts in it.
+// A node that does not know a consumer yet asks by the default tier's limit. The limit of the
+// consumer's assigned tier decides, and use in another tier counts in it.
 func TestATierThatANodeDoesNotKnow(t *testing.T) {
 	w := newWorld(t).withConsumers("name: mine, partition: [consumer], " +
 		"limits: {free: [{quota: 10, window: 1m}, {quota: 2, window: 1s}], gold: {quota: 100, window: 1m}}")

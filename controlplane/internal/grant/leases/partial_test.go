@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A part of the store that is away makes its own items unavailable, for as long as it says, however
-// often; the breaker of the whole store does not count it, and only what was granted is measured.
+// A part of the store that is away makes its own items unavailable for the announced time, however
+// often. The breaker of the whole store does not count it, and only grants are measured.
 func TestAPartOfTheStoreIsAway(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, leased, strict)

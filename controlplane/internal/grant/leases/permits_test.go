@@ -43,7 +43,7 @@ func lent(waiting, keep, free int64) wire.LeaseAnswer {
 	return wire.LeaseAnswer{State: wire.ItemGranted, Waiting: waiting, Keep: keep, Level: free, For: inflight.TTL}
 }
 
-// by has a node ask.
+// by asks as a node.
 func (w *world) by(node string, version uint64, items ...wire.LeaseItem) []wire.LeaseAnswer {
 	w.t.Helper()
 	reply, err := w.service().Grant(w.t.Context(),
@@ -85,7 +85,7 @@ func TestPermits(t *testing.T) {
 	}
 }
 
-// What a node has in flight counts also under a limit that is not known any more, or not lent. It
+// A node's requests in flight count also under a limit that is not known any more, or not lent. It
 // gets no permits by that.
 func TestUnknownClaimsCount(t *testing.T) {
 	w := newWorld(t)
@@ -110,7 +110,7 @@ func TestUnknownClaimsCount(t *testing.T) {
 	}
 }
 
-// While a draft is rolled out its nodes go by its figure, and all of them share what is in flight.
+// While a draft is rolled out its nodes use its figure, and all nodes share the places.
 func TestPermitsInARollout(t *testing.T) {
 	w := newWorld(t)
 	w.putLeased(1, jobs)
@@ -151,7 +151,7 @@ func TestPermitsOfAPart(t *testing.T) {
 	}
 }
 
-// Requests that wait for a place are measured as those that wait for tokens.
+// Requests that wait for a place are measured like requests that wait for tokens.
 func TestClaimsAreMeasured(t *testing.T) {
 	w := newWorld(t)
 	w.putLeased(1, jobs)

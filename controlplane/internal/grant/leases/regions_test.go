@@ -151,8 +151,8 @@ func TestTheDebtOfAPartIsReportedInWholes(t *testing.T) {
 	}
 }
 
-// Where callers bring figures of their own, the debt is in units of the whole limit's largest ones,
-// and leaves the level that the part of the caller's own has.
+// If callers bring figures of their own, the debt is in units of the whole limit's largest figures.
+// It leaves the level that the part of the caller's own figures has.
 func TestTheDebtOfAPartIsInUnitsOfTheLargestFigures(t *testing.T) {
 	w, h := newWorld(t), newHalf()
 	w.put(1, "name: optimistic, partition: [], limit: {quota: {jwt: rpm, max: 1000, default: 100}, window: 1m}, "+

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// While version 2 is rolled out, nodes of both versions ask: what is the same in both is one
-// bucket, a limit that differs has a ledger for each, which charges the other.
+// While version 2 is rolled out, nodes of both versions ask. A limit that both versions share is
+// one bucket. A limit that differs has a ledger for each version, which charges the other ledger.
 func TestRollout(t *testing.T) {
 	const tenMore = "name: leased, partition: [], limit: {quota: 110, window: 1m}"
 	w := newWorld(t)
@@ -24,7 +24,7 @@ func TestRollout(t *testing.T) {
 	for i, c := range []struct {
 		version uint64
 		limit   uint32
-		want    string // the figures that it is asked by, and those of its twin
+		want    string // the figures of the item and of its twin
 	}{
 		{1, 0, "100@1 twin 110@2"},
 		{2, 1, "draft 110@2 twin 100@1"},

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Settlements of strict and leased policies reach the store in one call with what requests ask for;
-// others are answered as unknown. Without an answer of the store they are to be sent again.
+// Settlements of strict and leased policies reach the store in one call with the requests' items;
+// other settlements are answered as unknown. If the store does not answer, they must be sent again.
 func TestSettlements(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, "name: strict, partition: [], limit: {quota: 5, window: 1m}, algorithm: sliding_log, mode: strict",
@@ -72,8 +72,8 @@ func TestSettlements(t *testing.T) {
 	}
 }
 
-// What a request has cost less than it had reserved was not used, and what it has cost more was:
-// each settlement counts once, when the store takes it.
+// A request that costs less than its reservation has not used the rest, and a request that costs
+// more has used more: each settlement counts once, when the store takes it.
 func TestSettlementsAreMeasured(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, "name: model, partition: [], limit: {quota: 5000, window: 1m}, "+

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// What a node uses soon or not at all counts as leased for no longer. Tokens that are asked for to
-// be used within less count for less.
+// Tokens that a node uses soon or not at all count as leased for no longer. Tokens for use within a
+// shorter time count for less.
 func TestTokensToUseSoon(t *testing.T) {
 	for _, c := range []struct {
 		soon       bool

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A quota of 0 is said to be one, that of a policy and that of a consumer whose node does not know
-// it yet. What the bucket has counted stays: the figure reaches no ledger.
+// A quota of 0 is reported as a quota of 0: the quota of a policy, and the quota of a consumer
+// whose node does not know it yet. The bucket's counts stay: the figure reaches no ledger.
 func TestASuspendedLimitIsSaidToBeOne(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	p := &people{held: own(0, "other", time.Time{}, 7)}

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// An answer names the term of what it grants. By it tokens go back, under an older version too, and
-// are counted; those of a limit that is not known or not leased do not.
+// An answer names the term of its grant. By this term tokens go back, under an older version too,
+// and are counted. Tokens of a limit that is not known or not leased do not go back.
 func TestTokensGoBack(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, leased, strict, local)

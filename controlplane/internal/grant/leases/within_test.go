@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Tokens that are taken for a time count as leased for as long, as many as there are, and no
-// request counts as answered by them.
+// Tokens that are taken for a time count as leased for that time. As many are granted as the bucket
+// has, and no request counts as answered by them.
 func TestTokensForATime(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, leased, strict)

@@ -174,7 +174,7 @@ type use struct {
 }
 
 // The sum over all regions keeps the bound of the whole limit in every interval, whatever fails,
-// and whichever region tries to use what has just been given away.
+// and whichever region tries to use a share that was given away a moment ago.
 func TestRegionsKeepTheBoundTogether(t *testing.T) {
 	bucket := policy.Counting{}
 	window := policy.Counting{Algorithm: quota.SlidingWindow, Subwindows: 10}
@@ -217,8 +217,8 @@ func TestRegionsKeepTheBoundTogether(t *testing.T) {
 	}
 }
 
-// play lets the regions be asked for seconds, the demand wandering from one to the other, and
-// returns what was used when.
+// play asks the regions for some seconds, while the demand wanders from one region to the other,
+// and returns each use with its time.
 func (w *world) play(t *testing.T, seconds int) (uses []use) {
 	busy := 0
 	names := []string{"eu", "us", "ap"}
@@ -388,7 +388,7 @@ func (o *oneWay) Swap(ctx context.Context, revision uint64, value []byte) (bool,
 	return o.line.Swap(ctx, revision, value)
 }
 
-// A replica that cannot read what its region uses grants nothing after three seconds: the share may
+// A replica that cannot read its region's share grants nothing after three seconds: the share may
 // have been given away.
 func TestAPartIsForgotten(t *testing.T) {
 	w := newWorld(t, 1, map[string]int64{"eu": 1, "us": 1}, policy.Counting{}, 1000, quota.Second, 1000)
@@ -425,8 +425,8 @@ func TestDifferentWeightsAreRefused(t *testing.T) {
 	}
 }
 
-// A region whose store has lost its record goes on with what the document says that it holds, and
-// grants nothing before it knows.
+// A region whose store has lost its record goes on with its share in the document, and grants
+// nothing before it knows the share.
 func TestALostRecordIsReadFromTheDocument(t *testing.T) {
 	w := newWorld(t, 1, map[string]int64{"eu": 1, "us": 1}, policy.Counting{}, 1000, quota.Second, 1000)
 	for range 120 {

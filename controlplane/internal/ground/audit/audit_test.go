@@ -85,7 +85,7 @@ func history(n int) (l list) {
 	return l
 }
 
-// A resource selects itself and what is below, by whole segments, with or without a slash.
+// A resource selects itself and all resources below it, by whole segments, with or without a slash.
 func TestFindWhatIsBelow(t *testing.T) {
 	var all list
 	for _, r := range []string{"keys/calls/1", "keys/calls2/1", "keys", "keys2", "rollout", "policies/keys"} {
@@ -107,7 +107,7 @@ func TestFindWhatIsBelow(t *testing.T) {
 	}
 }
 
-// Whatever is asked for, all pages together are exactly what is wanted, in order.
+// For every query, all pages together are exactly the wanted entries, in order.
 func TestFindPages(t *testing.T) {
 	all := history(120)
 	for _, q := range []audit.Query{{}, {By: "bob"}, {Resource: "policies/7"}, {Resource: "policies/"},

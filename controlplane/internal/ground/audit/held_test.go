@@ -29,7 +29,7 @@ func (g *growing) Audit(_ context.Context, before string, limit int) (list []aud
 	return list, nil
 }
 
-// What is held answers as the store did when it was read last.
+// The entries in memory answer as the store did when it was last read.
 func TestHeldEntriesAnswerAsTheStoreDid(t *testing.T) {
 	store, now := &growing{}, time.Unix(1_000_000, 0)
 	h := audit.NewHeld(store, func() time.Time { return now })

@@ -169,8 +169,8 @@ func TestRefusalsAreReportedInWords(t *testing.T) {
 	}
 }
 
-// What bans refuse is a decision, among the heaviest callers and in the count, under a name that no
-// policy can have.
+// A refusal by a ban is a decision, among the heaviest callers and in the count, under a name that
+// no policy can have.
 func TestWhatBansRefuseIsKept(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")
@@ -189,7 +189,7 @@ func TestWhatBansRefuseIsKept(t *testing.T) {
 	}
 }
 
-// What a node says of policies, tiers or limits that the version does not have is dropped, and an
+// Reports about policies, tiers or limits that the version does not have are dropped, and an
 // unknown version is an error.
 func TestWhatDoesNotFitIsDropped(t *testing.T) {
 	w := newWorld(t)
@@ -252,8 +252,8 @@ func TestRefusalsAreFoundByConsumerAndPolicy(t *testing.T) {
 	}
 }
 
-// Refusals of an outage of the store are kept once it is back, as many as a replica remembers,
-// whichever replica is asked first.
+// Refusals during an outage of the store are kept once it is back, up to the number that a replica
+// remembers, whichever replica is asked first.
 func TestRefusalsOfAnOutageAreKept(t *testing.T) {
 	for name, asks := range map[string]bool{"a query comes first": true, "another refusal does": false} {
 		w := newWorld(t)
@@ -285,7 +285,7 @@ func TestRefusalsOfAnOutageAreKept(t *testing.T) {
 	}
 }
 
-// A flood can neither grow what is kept nor crowd out another policy.
+// A flood can neither grow the memory nor crowd out another policy.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")
@@ -361,7 +361,7 @@ func TestTopOverAllReplicas(t *testing.T) {
 			Counts:  []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 100}}})
 		w.now = w.now.Add(6 * time.Second)
 	}
-	// What the set does not have counts for no policy.
+	// A policy that is not in the set is not counted.
 	w.note(one, wire.Decisions{Counts: []wire.RefusedCount{{Policy: 99, Refused: 5}}})
 	w.note(other, wire.Decisions{})
 	if len(refused) != 1 || refused["b/free"] != 660 {
@@ -407,7 +407,7 @@ func TestSummaryKeepsItsBounds(t *testing.T) {
 			switch round % 3 {
 			case 1:
 				key = fmt.Sprint(random.IntN(200))
-			case 2: // One that comes back among many that come once.
+			case 2: // A key that comes back among many that come once.
 				if key = "again"; n%4 > 0 {
 					key = fmt.Sprint("once ", n)
 				}
@@ -438,8 +438,9 @@ func TestSummaryKeepsItsBounds(t *testing.T) {
 	}
 }
 
-// While two versions are in force each that refuses a caller is shown, and the counts add up to all
-// that was refused, also to what came again so soon that it is no refusal of its own.
+// While two versions are in force, each version that refuses a caller is shown. The counts add up
+// to all refusals, including refusals that came again so soon that they are no entries of their
+// own.
 func TestVersionsThatRefuseACallerAreAllShown(t *testing.T) {
 	w := newWorld(t)
 	s, consumer := w.replica("one"), keyhash.Key{9, 1}

@@ -42,7 +42,7 @@ func bucketOf(random *rand.Rand) (key keyhash.Key) {
 	return key
 }
 
-// use counts what a caller used.
+// use counts the use of a caller.
 func use(s *series.Service, bucket keyhash.Key, tokens int64) {
 	s.Used(perMinute, int64(quota.Minute), bucket, tokens)
 }
@@ -112,7 +112,7 @@ func TestCallersAreAddedUp(t *testing.T) {
 	}
 }
 
-// What was refused was asked for as well.
+// Refused tokens count as demand as well.
 func TestRefusedCallersCount(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")
@@ -157,7 +157,7 @@ func TestManyCallersAreSampled(t *testing.T) {
 	near(t, "the share above 900", d.Limits[0].Share, 0.1, 4*0.3/math.Sqrt(1500)/0.1+0.1)
 }
 
-// What cannot be read counts nothing, and does no harm.
+// A damaged message counts nothing, and does no harm.
 func TestDamagedCallers(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")

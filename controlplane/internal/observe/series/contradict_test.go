@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A random game: callers who send what they send in bursts, and a limit that refuses some. What is
-// suggested and what other limits are said to catch never contradict what was refused.
+// A random game: callers send their requests in bursts, and a limit refuses some. The suggestion,
+// and the effects of other limits, never contradict the refusals.
 func TestASuggestionContradictsNoRefusal(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -57,7 +57,7 @@ func TestASuggestionContradictsNoRefusal(t *testing.T) {
 	}
 }
 
-// What nodes say that callers used is no more than a bound, and counts for the policy that refused.
+// Reported use of callers counts up to a bound, for the policy that refused.
 func TestRefusedCallersAreBelievedUpToABound(t *testing.T) {
 	const most = 1 << 53
 	for _, c := range []struct {
@@ -77,7 +77,7 @@ func TestRefusedCallersAreBelievedUpToABound(t *testing.T) {
 			t.Fatal(err)
 		}
 		bucket := bucketOf(rand.New(rand.NewPCG(3, 4)))
-		for range 3 { // What is over the bound adds up to no more.
+		for range 3 { // Reports over the bound do not add up.
 			s.Heard(set, &wire.Decisions{Node: []byte("n"), Refusals: []wire.Refusal{{Cost: c.cost,
 				CallerCount: wire.CallerCount{Policy: c.policy, Bucket: bucket, Count: c.count}}}})
 			if c.want < most {
@@ -95,8 +95,8 @@ func TestRefusedCallersAreBelievedUpToABound(t *testing.T) {
 	}
 }
 
-// A window that is longer than what is kept gets no figure, and a bucket that was nearly full none
-// that would have been passed.
+// A window that is longer than the history gets no figure. A bucket that was nearly full gets no
+// figure that its caller would have passed.
 func TestWhatTheHistoryDoesNotCover(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")

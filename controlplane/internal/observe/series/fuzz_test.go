@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// No bytes do harm, and what was read is written so that it reads the same.
+// No bytes do harm, and the samples that were read are written so that they read the same.
 func FuzzSamples(f *testing.F) {
 	all := newSamples()
 	for n := range uint64(5) {

@@ -145,7 +145,7 @@ func TestReplicasAgree(t *testing.T) {
 	w.pass(10 * time.Second)
 	other.Heard(set, refused("edge-1", 1, 2))
 	one.Granted("b", 20, 0)
-	w.pass(10 * time.Second) // A replica sees what another put a tick ago.
+	w.pass(10 * time.Second) // A replica sees slots of a tick ago.
 	for _, s := range w.all {
 		w.see(s, hour(series.ByPolicy, series.Refused), 4, "a refused 7: ? 7 0 0\nb refused 2: ? 0 2 0\n")
 		w.see(s, hour(series.ByPolicy, series.Requests, series.Tokens), 3,
@@ -159,14 +159,14 @@ func TestReplicasAgree(t *testing.T) {
 		few.Most = 1
 		w.see(s, few, 3, "a refused 7: 7 0 0\n")
 	}
-	// A replica that starts later, and one in place of another, know what was before.
+	// A replica that starts later, or in place of another replica, knows the earlier history.
 	late := w.replica("late")
 	w.pass(5 * time.Second)
 	w.see(late, hour(series.ByPolicy, series.Refused), 4, "a refused 7: ? 7 0 0\nb refused 2: ? 0 2 0\n")
 }
 
-// Tokens that went back make the figure of the next ones less, so that all together are those that
-// were used. What a slot has counted stays.
+// Tokens that went back lower the next figure, so that all figures together are the used tokens.
+// The counts of earlier slots stay.
 func TestTokensThatWentBack(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")
@@ -182,7 +182,7 @@ func TestTokensThatWentBack(t *testing.T) {
 	w.see(s, hour(series.ByPolicy, series.Tokens), 4, "model tokens 1020: 1000 0 20 0\nother tokens 7: 7 0 0 0\n")
 }
 
-// What is in flight is heard of by any replica, and counts when and where it was, once.
+// Any replica may hear of requests in flight. They count when and where they were, once.
 func TestInFlightOverReplicas(t *testing.T) {
 	w := newWorld(t)
 	one, other := w.replica("one"), w.replica("other")
@@ -270,7 +270,7 @@ func TestTheFullestBucketLately(t *testing.T) {
 	}
 }
 
-// What candidates and policies in shadow would have refused is counted as refusals are.
+// Refusals that candidates and policies in shadow would have made are counted like refusals.
 func TestCandidatesCount(t *testing.T) {
 	w := newWorld(t)
 	one, other := w.replica("one"), w.replica("other")
@@ -297,8 +297,8 @@ func TestCandidatesCount(t *testing.T) {
 	}
 }
 
-// A policy without a figure of a trial has no line of it unless it is named: most are in no trial.
-// Of one that has such a figure the requests that nothing is known of stand beside it.
+// A policy without a figure of a trial has no line of it unless it is named: most policies are in
+// no trial. If a policy has such a figure, the requests whose outcome is unknown are beside it.
 func TestOnlyWhatIsTriedHasLinesOfTrials(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")
@@ -341,7 +341,8 @@ func TestStepsAddUp(t *testing.T) {
 	w.see(s, day, 1, "")
 }
 
-// What a replica hears while the store is away is seen by it at once, and by the others afterwards.
+// A replica sees reports that it gets while the store is away at once, and all other replicas see
+// them afterwards.
 func TestTheStoreIsAway(t *testing.T) {
 	w, set := newWorld(t), sets("a")
 	one, other := w.replica("one"), w.replica("other")
@@ -359,7 +360,7 @@ func TestTheStoreIsAway(t *testing.T) {
 	}
 	w.store.away = false
 	w.pass(5 * time.Second)
-	// Those that read before another put its slots see them with the next reading of the hour.
+	// Replicas that read before another put its slots see them with the next reading of the hour.
 	w.pass(5 * time.Minute)
 	for _, s := range w.all {
 		w.see(s, hour(series.ByAll, series.Refused), 1, " refused 7: 0\n")
@@ -417,7 +418,7 @@ func changes(c series.Comparison) (lines string) {
 	return lines
 }
 
-// What a replica put that cannot be read counts nothing, and does no harm.
+// A damaged slot of a replica counts nothing, and does no harm.
 func TestDamagedSlots(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")
@@ -431,7 +432,7 @@ func TestDamagedSlots(t *testing.T) {
 	w.see(s, hour(series.ByPolicy, series.Refused), 1, "a refused 3: 3\nb refused 1: 1\n")
 }
 
-// Names that nodes invent are bounded; what they count for counts for all.
+// Names that nodes invent are bounded; their counts are in the sum of all nodes.
 func TestNamesAreBounded(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")
@@ -447,7 +448,7 @@ func TestNamesAreBounded(t *testing.T) {
 	w.see(s, hour(series.ByAll, series.Refused), 1, " refused 1500: 1500\n")
 }
 
-// heap is what is in use after a collection, in bytes.
+// heap returns the used memory after a collection, in bytes.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// decide has nodes of a version decide a request by each of so many policies.
+// decide reports, for the nodes of a version, one decision by each policy.
 func decide(s *series.Service, version uint64, policies int) {
 	const each = 255
 	for at := 0; at < policies; at += each {

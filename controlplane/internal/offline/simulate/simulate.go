@@ -60,14 +60,12 @@ type Report struct {
 	// From and To are the times of the first and the last request.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Recorded counts requests that were refused with 429 by the log. They count as demand like all
-	// other requests.
+	// Recorded counts requests that the log shows as refused with 429. They count as demand.
 	Recorded int64 `json:"recorded_429"`
 	// Result is the result of the policy set, Against the result of the other set.
 	Result  Result  `json:"result"`
 	Against *Result `json:"against,omitempty"`
-	// Newly and Freed are the requests that only this set or only the other set refuses; nil
-	// without another set.
+	// Newly has requests that only this set refuses, Freed that only the other set refuses.
 	Newly *Change `json:"newly_limited,omitempty"`
 	Freed *Change `json:"no_longer_limited,omitempty"`
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// A replica knows what changed lately and the bans, and says that it does not know the others
-// unless it has seen all changes that there ever were.
+// A replica knows the recent changes and the bans. It says that it does not know all other
+// consumers, unless it has seen all changes that there ever were.
 func TestWhatIsHeldOfConsumers(t *testing.T) {
 	key := func(n byte) keyhash.Key { return keyhash.Key{n} }
 	record := func(revision uint64, tier string) consumers.Record {

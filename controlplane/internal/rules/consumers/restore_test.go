@@ -111,15 +111,15 @@ func (l *lossy) copied() func() {
 	return func() { l.records, l.log = records, log }
 }
 
-// What a replica gives back is what the store has lost and nothing else: what was changed there
-// since is left as it is.
+// A replica gives back exactly the records that the store has lost. Records that were changed there
+// since stay as they are.
 func TestLostChangesComeBack(t *testing.T) {
 	banned, bypass := &consumers.Record{Banned: &consumers.Mark{}}, &consumers.Record{Bypass: &consumers.Mark{}}
 	key := func(n byte) keyhash.Key { return keyhash.Key{n} }
 	for name, c := range map[string]struct {
-		// since is what happens at the store after it went back and before the replica looks.
+		// since changes the store after it went back and before the replica looks.
 		since func(l *lossy)
-		// banned are those who are banned in the end.
+		// banned are the consumers that are banned in the end.
 		banned []byte
 		writes int
 	}{
@@ -210,8 +210,8 @@ func TestALossIsSaidAfterAnInterruption(t *testing.T) {
 	}
 }
 
-// The store gets back what it had lost, goes away before that was said, and comes back as it was
-// long before, or empty, or with another's change: nothing that was known is forgotten.
+// The store gets its lost records back, goes away before the answer, and comes back as it was long
+// before, or empty, or with the change of another replica. No known record is forgotten.
 func TestALossDuringALoss(t *testing.T) {
 	banned := &consumers.Record{Banned: &consumers.Mark{}}
 	one, two, other := keyhash.Key{1}, keyhash.Key{2}, keyhash.Key{9}

@@ -133,7 +133,7 @@ func (p *peopled) set(revision, exceptionsRevision uint64, changes ...consumers.
 	}
 }
 
-// What is remembered is as true as what the store says, and counts as of the revision at which it
+// A remembered record is as true as the store's record, and counts as of the revision at which it
 // is so.
 func TestKnown(t *testing.T) {
 	one, two := keyhash.Key{1}, keyhash.Key{2}
@@ -156,14 +156,15 @@ func TestKnown(t *testing.T) {
 	}
 	know("x", 3, 2)
 	know("x", 3, 0)
-	// It has changed at another replica: what is remembered is as of the revision before.
+	// It has changed at another replica: the remembered record is as of the revision before.
 	p.set(12, 4, consumers.Change{Revision: 12, Key: one, Record: consumers.Record{Tier: "y", Revision: 12}})
 	know("x", 3, 0)
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	know("y", 4, 1)
-	// What is read while the log is behind counts as of the later revision, and is not remembered.
+	// A record that is read while the log is behind counts as of the later revision, and is not
+	// remembered.
 	p.set(14, 5, consumers.Change{Revision: 14, Key: two, Record: consumers.Record{}})
 	if known, _ := s.Known(t.Context(), []keyhash.Key{{3}}); known[keyhash.Key{3}].ExceptionsRevision != 5 {
 		t.Errorf("%+v", known)
@@ -181,8 +182,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// A store that has lost its state starts with turns anew; those that have been seen are not
-// undercut.
+// A store that has lost its state starts its revisions anew; they do not fall below the revisions
+// that replicas have seen.
 func TestTurnsOnlyGrow(t *testing.T) {
 	p := &peopled{records: map[keyhash.Key]consumers.Record{}}
 	p.set(10, 30)
@@ -234,8 +235,8 @@ func TestAfterTellsBans(t *testing.T) {
 	told(2, 3)
 }
 
-// A consumer's own limits keep the roots of those before, whatever their windows are: by what the
-// store has, and by the policy's limits where that has none.
+// A consumer's own limits keep the roots of the limits before, whatever their windows are: the
+// roots in the store, or, if it has none, the roots of the policy's limits.
 func TestOwnLimitsKeepTheirRoots(t *testing.T) {
 	var sets []*policy.Set
 	for _, p := range []string{`"partition":[],"limit":{"quota":1,"window":"2s"}`,

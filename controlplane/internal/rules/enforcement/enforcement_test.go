@@ -25,7 +25,7 @@ import (
 
 var errAway = errors.New("away")
 
-// store is one that replicas share. It can be away, for one of them or all, or lose an answer.
+// store is a store that replicas share. It can be away, for one of them or all, or lose an answer.
 type store struct {
 	mu   sync.Mutex
 	held enforcement.Document
@@ -62,7 +62,7 @@ func (s *store) WriteEnforcement(_ context.Context, w enforcement.Write) error {
 	return nil
 }
 
-// now is what is stored, and the reasons of the entries.
+// now returns the stored document, and the reasons of the entries.
 func (s *store) now() (d enforcement.Document, kept []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func TestOrdersReachAllReplicas(t *testing.T) {
 				Entry: audit.Entry{Action: "test", By: "you"}}); !errors.Is(err, errs.Conflict) {
 			t.Errorf("expecting none: %v", err)
 		}
-		// What means the same keeps who gave it, and when.
+		// An order with the same meaning keeps its author and its time.
 		time.Sleep(time.Minute)
 		second, _, err := two.Put(t.Context(),
 			enforcement.Change{Expected: first.Revision, Entry: audit.Entry{Action: "test", By: "you"},
@@ -263,7 +263,7 @@ func TestTheLaterOfTwoChangesStays(t *testing.T) {
 		time.Sleep(time.Second)
 		d := one.expect("the later one", "second", true)
 		two.expect("the later one", "second", true)
-		// A replica that is cut off from the store is overtaken by one that is not.
+		// A replica that is cut off from the store is overtaken by a replica that is not.
 		one.cut.Store(true)
 		one.put(d.Orders.Revision, false, order(enforcement.Off, "cut off"))
 		cut := one.expect("cut off", "cut off", false)
@@ -278,7 +278,7 @@ func TestTheLaterOfTwoChangesStays(t *testing.T) {
 			t.Errorf("log %s", one.log.String())
 		}
 		two.put(two.expect("joined", "later", true).Orders.Revision, true)
-		// And the other way round: what is held is later than what the store got meanwhile.
+		// And the other way round: the orders in memory are later than the store's orders.
 		one.cut.Store(true)
 		two.put(two.expect("lifted", "", true).Orders.Revision, true, order(enforcement.Shadow, "stored"))
 		time.Sleep(time.Second)
@@ -312,7 +312,7 @@ func TestAStoreThatLosesEverythingGetsItBack(t *testing.T) {
 		if stored.Revision < d.Revision {
 			t.Errorf("stored %+v", stored)
 		}
-		// It is said, also where the answer to what was given back is lost.
+		// It is logged, also if the answer to the restoring is lost.
 		const said = "the store had lost orders or bans"
 		before := strings.Count(one.log.String()+two.log.String(), said)
 		s.set(func(s *store) { s.held, s.mute = enforcement.Document{}, true })
@@ -334,8 +334,8 @@ func TestAStoreThatLosesEverythingGetsItBack(t *testing.T) {
 	})
 }
 
-// A node that obeys what no replica knows any more goes on for five seconds after the store has
-// answered, and then hears the store's.
+// A node that obeys orders which no replica knows any more goes on for five seconds after the store
+// has answered, and then hears the store's orders.
 func TestANodeIsOverruled(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, _ *replica) {
 		one.put(0, true, order(enforcement.Off, "known"))
@@ -395,7 +395,7 @@ func TestABlindReplica(t *testing.T) {
 	})
 }
 
-// Bans are kept by key, end by themselves, make room for others, and merge with orders given
+// Bans are kept by key, end by themselves, make room for new bans, and merge with orders given
 // elsewhere meanwhile.
 func TestBans(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, two *replica) {
@@ -461,7 +461,7 @@ func TestBans(t *testing.T) {
 	})
 }
 
-// Nodes hear of buckets that were changed, the latest ones, for a while, and no entry is kept of
+// For a while, nodes hear of the latest buckets that were changed, and the audit has no entry for
 // that.
 func TestFreedBuckets(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, _ *replica) {

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// hashes are those of a key of one byte.
+// hashes returns the hashes of a key of one byte.
 func hashes(key byte) []string { return []string{keyhash.Key{key}.String()} }
 
 // ban bans a key of one byte and reports whether that is stored.
@@ -225,7 +225,7 @@ func (r *replica) about(policy string, state enforcement.State) bool {
 	}
 }
 
-// ordered is what a replica orders, policy by policy.
+// ordered returns the orders of a replica, policy by policy.
 func (r *replica) ordered() string {
 	r.t.Helper()
 	d, _, err := r.Held()
@@ -241,7 +241,8 @@ func (r *replica) ordered() string {
 }
 
 // Orders that are given and lifted through two replicas while the store is away are joined policy
-// by policy; an order that replaces all replaces what the other replica knew then, not later ones.
+// by policy. An order that replaces all orders replaces the orders that the other replica knew
+// then, and no later orders.
 func TestOrdersOfTwoReplicasAreJoined(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, two *replica) {
 		one.about("a", enforcement.Off)

@@ -98,8 +98,7 @@ func TestNoneIsNotNothing(t *testing.T) {
 	}
 }
 
-// What the words say of one change in one policy or setting, and the summary when it is the only
-// one.
+// The words for one change in one policy or setting, and the summary if it is the only change.
 func TestWords(t *testing.T) {
 	const head = "tiers: [free, gold]\nidentity: {consumer: [{header: k}], tier: [assignment], default_tier: free}\n"
 	one := func(fields string) string {

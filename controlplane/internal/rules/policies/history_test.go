@@ -29,8 +29,8 @@ func TestEdit(t *testing.T) {
 		policies.Change{Expected: 0, Edit: more("# late")}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("an edit of an older version: %v", err)
 	}
-	// An edit of whatever there is loses to a faster writer, and is then made to what that one
-	// wrote.
+	// An edit of the present document loses to a faster writer, and is then made to the new
+	// document of that writer.
 	m.before = func() { put(t, other, 1, document(11)) }
 	out, err := s.Put(t.Context(), policies.Change{Any: true, Edit: more("# mine"), Reason: "because: "})
 	if err != nil || out.Version != 3 || string(m.versions[3].Document) != "# mine\n"+string(document(11)) ||

@@ -238,8 +238,8 @@ func TestPutLosesAndWinsRaces(t *testing.T) {
 	}
 }
 
-// A change of whatever there is ends also where others are always faster, and the answer says what
-// to do.
+// An edit of the present document also ends if other writers are always faster, and the answer says
+// how to go on.
 func TestPutGivesUp(t *testing.T) {
 	m := newMemory()
 	s := newService(m)
@@ -279,7 +279,7 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// A document that a newer build stored and this one cannot read does not replace what is in use,
+// A document that a newer build stored and this build cannot read does not replace the set in use,
 // and can itself be replaced.
 func TestUnreadableVersion(t *testing.T) {
 	m := newMemory()
@@ -352,7 +352,7 @@ func TestANumberThatIsUsedTwice(t *testing.T) {
 	put(t, s, 0, document(10))
 	put(t, s, 1, document(2000))
 	m.set(func() { m.current = 1; delete(m.versions, 2) })
-	after := newService(m) // It has never seen the lost one.
+	after := newService(m) // It has never seen the lost version.
 	if out := put(t, after, 1, document(50)); out.Version != 2 {
 		t.Fatalf("%+v", out)
 	}
@@ -383,7 +383,7 @@ func TestANumberThatIsUsedTwice(t *testing.T) {
 	}
 }
 
-// A loss is said once, also where the answer to what was given back is lost.
+// A loss is reported once, also if the answer to the restoring is lost.
 func TestALossIsSaidWhereTheAnswerIsLost(t *testing.T) {
 	m, losses := newMemory(), 0
 	s := policies.New(policies.Config{Store: m, Now: func() time.Time { return time.Unix(1, 0) },
@@ -405,8 +405,8 @@ func TestALossIsSaidWhereTheAnswerIsLost(t *testing.T) {
 	}
 }
 
-// A writer comes before the replica has noticed that the store went back: what was acknowledged
-// comes back first.
+// A writer comes before the replica has noticed that the store went back: first the acknowledged
+// versions come back.
 func TestAChangeMeetsAStoreThatWentBack(t *testing.T) {
 	m := newMemory()
 	s := newService(m)
@@ -440,8 +440,8 @@ func TestNumbersOfNodesAreTaken(t *testing.T) {
 	}
 }
 
-// The number of a version that is given back may be another's by then, as that of a draft which was
-// taken back.
+// The number of a restored version may belong to another version by then, like the number of a
+// draft that was taken back.
 func TestARestoredVersionWhoseNumberIsTaken(t *testing.T) {
 	m := newMemory()
 	s := newService(m)
@@ -464,7 +464,7 @@ func TestARestoredVersionWhoseNumberIsTaken(t *testing.T) {
 	}
 }
 
-// A job that puts each minute what is there loses no history by it.
+// A job that puts the present document each minute loses no history by it.
 func TestTheSameDocumentMakesNoNewVersion(t *testing.T) {
 	m := newMemory()
 	s := newService(m)

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 )
 
-// The nodes of a smaller share are among those of a larger one, and a share is about that share of
-// many nodes.
+// The nodes of a smaller share are among the nodes of a larger share, and a share is about that
+// share of many nodes.
 func TestIncludes(t *testing.T) {
 	for n := range 2000 {
 		node, in := fmt.Sprint("envoy-", n), false
@@ -52,7 +52,7 @@ func rollOut(t *testing.T, s *policies.Service, expected uint64, percent int, do
 	return out
 }
 
-// inForce says what a replica believes: the current version, and the draft with its share.
+// inForce describes the belief of a replica: the current version, and the draft with its share.
 func inForce(s *policies.Service) string {
 	active, _ := s.Active()
 	text := fmt.Sprint(active.Current.Version.Number)

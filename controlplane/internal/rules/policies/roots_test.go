@@ -63,8 +63,8 @@ func listOf(windows []quota.Span) string {
 	return "[" + strings.Join(all, ", ") + "]"
 }
 
-// A limit that was taken out finds its bucket when it is back, whatever became of the others, and
-// no other limit gets that bucket meanwhile.
+// A limit that was taken out finds its bucket when it is back, whatever happened to all other
+// limits, and no other limit gets that bucket meanwhile.
 func TestALimitThatComesBackFindsItsBucket(t *testing.T) {
 	const one, two = "limit: [%s]", "limits: {free: [%s], gold: [%s]}"
 	const candidate = "limit: [%s], candidate: {limit: [%s]}"
@@ -105,7 +105,7 @@ func TestALimitThatComesBackFindsItsBucket(t *testing.T) {
 	}
 }
 
-// What is gone is forgotten once nothing of it counts, and kept within a bound.
+// A removed limit is forgotten once no use of it counts, and kept within a bound.
 func TestWhatIsGoneEnds(t *testing.T) {
 	g := newListed(t)
 	hour, both := listOf([]quota.Span{quota.Hour}), listOf([]quota.Span{quota.Second, quota.Hour})
@@ -137,9 +137,9 @@ func TestWhatIsGoneEnds(t *testing.T) {
 }
 
 // Any history of lists, by tier and not, with limits that are taken out, put back and turned, whose
-// windows change, and a policy that goes and comes back: a bucket that may still hold what was used
-// goes over to another window only where that limit takes the place of one in a list. Without tiers
-// a limit that comes back finds its own.
+// windows change, and a policy that goes and comes back. A bucket that may still have use goes over
+// to another window only if that limit takes the place of another limit in a list. Without tiers a
+// limit that comes back finds its own bucket.
 func TestNoBucketIsGivenTwice(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -221,7 +221,7 @@ func (g *rootGame) change(list []quota.Span) []quota.Span {
 	return list
 }
 
-// look looks at the bucket of a limit among those that are in force now.
+// look looks at the bucket of a limit among the limits in force.
 func (g *rootGame) look(l policy.Limit, now []policy.Limit) {
 	had := func(root quota.Span) func(policy.Limit) bool {
 		return func(o policy.Limit) bool { return o.Root == root }

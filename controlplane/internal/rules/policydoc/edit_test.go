@@ -48,7 +48,7 @@ exempt:
   paths: [/healthz]
 `
 
-// change is one line or block of the document that becomes another.
+// change replaces a line or block of the document.
 type change struct{ from, to string }
 
 func edited(changes ...change) string {
@@ -119,7 +119,7 @@ func TestEditsKeepTheRestOfTheDocument(t *testing.T) {
 	}
 }
 
-// What has no lines of its own is written anew, and still says what it said.
+// A value without its own lines is written anew, and keeps its meaning.
 func TestEditsOfOtherLayouts(t *testing.T) {
 	for name, c := range map[string]struct{ doc, want string }{
 		"empty": {"version: weir/v1\npolicies: []\n",
@@ -254,7 +254,8 @@ func TestEditsAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever the document and the body: the result says exactly what was asked for, or there is none.
+// Whatever the document and the body: the result has exactly the wanted change, or there is no
+// result.
 func FuzzPatchPolicy(f *testing.F) {
 	f.Add(written, "api", `{"limit": {"quota": 80}}`)
 	f.Add("policies:\n- &a {name: api, x: [1]} # c\n- *a\n", "api", `{"x": null}`)

@@ -142,7 +142,7 @@ func TestGuesses(t *testing.T) {
 	}
 }
 
-// Words of other programs are known by what they mean, not by their letters.
+// Words of other programs are known by their meaning, not by their letters.
 func TestWordsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
 		"mode: global":                  "not global: did you mean leased?",
@@ -184,7 +184,7 @@ f:9: polices: unknown field: did you mean policies?`
 	}
 }
 
-// What the reader of JSON stumbles over is named as what was meant.
+// If the reader of JSON stops at a mistake, the error names the intended form.
 func TestBrokenJSON(t *testing.T) {
 	for doc, want := range map[string]string{
 		`{"a" "b"}`: "a colon is missing", `{"a"= 1}`: "a colon is missing",

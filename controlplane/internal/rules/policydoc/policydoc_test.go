@@ -132,9 +132,9 @@ func TestToJSONKeepsTheMeaning(t *testing.T) {
 	}
 }
 
-// Whatever the bytes: no panic, and what is read survives being written as JSON.
-// Values behind keys that are none are left out of the policy set, and count all the same: an alias
-// in its own anchor, or many in many, would be unfolded without end.
+// Whatever the bytes: no panic, and the set that was read survives being written as JSON. Values
+// behind unknown keys are left out of the policy set, and count all the same: an alias in its own
+// anchor, or many in many, would be unfolded without end.
 func TestValuesThatAreLeftOutAreBounded(t *testing.T) {
 	nested := "  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := range 7 {

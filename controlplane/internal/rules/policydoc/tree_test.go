@@ -27,7 +27,8 @@ func TestTreesAreBounded(t *testing.T) {
 	}
 }
 
-// Merge keys bring the fields that a mapping does not have itself, the first one that has a field.
+// Merge keys bring the fields that a mapping does not have itself; the first merged mapping that
+// has a field counts.
 func TestTreesHaveMergedFields(t *testing.T) {
 	text := "x: &x {a: 1, b: 1}\ny: &y {b: 2, c: 2}\nz: {<<: [*x, *y], a: 3}\n---\n---\nb"
 	roots, err := policydoc.Trees([]byte(text), policydoc.Bounds{Bytes: 1000, Depth: 10, Values: 1000})

@@ -63,7 +63,7 @@ func (d *site) look(w *policyfiles.Watch) {
 	}
 }
 
-// wants checks the version in force and whether it is that of the files.
+// wants checks the version in force and whether it is the version of the files.
 func (d *site) wants(w *policyfiles.Watch, version uint64, quota int, inForce bool) {
 	d.t.Helper()
 	current, err := d.sets.Refresh(d.t.Context())
@@ -220,7 +220,7 @@ func TestRequestsDoNotChangeWhatFilesSay(t *testing.T) {
 	d.wants(w, 2, 20, true)
 }
 
-// A changed set goes to some nodes first; what an operator takes back stays back.
+// A changed set goes to some nodes first. A set that an operator takes back stays back.
 func TestARolloutOfFiles(t *testing.T) {
 	d := newSite(t, filepath.Join(t.TempDir(), "weir.yaml"))
 	other := d.replica()
@@ -336,8 +336,8 @@ func namesOf(names ...string) string {
 	return text
 }
 
-// What removes more of the policies than files may waits, and says which would go: a team's file
-// that is missing takes no limits out of force.
+// A change that removes more policies than files may remove waits, and the log names the policies:
+// a team's missing file takes no limits out of force.
 func TestFilesRemoveNoMoreThanTheyMay(t *testing.T) {
 	folder := t.TempDir()
 	d := newSite(t, folder)

@@ -35,7 +35,7 @@ func TestMisspeltMethodsAreNamed(t *testing.T) {
 }
 
 // Each policy whose requests can lack a part, and then meet no limit at all, is named with its
-// route; one with another policy behind it is not.
+// route. A policy with another policy behind it is not.
 func TestRoutesThatAnAbsentPartLeavesOpenAreNamed(t *testing.T) {
 	const head = "version: weir/v1\nidentity: {consumer: [{header: x-api-key}]}\npolicies:\n"
 	limit := ", limit: {quota: 9, window: 1m}}\n"

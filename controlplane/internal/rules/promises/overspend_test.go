@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"
 )
 
-// What costs that are known later can pass a limit by is a number where the policy set says enough,
-// and a formula where it does not.
+// The amount by which costs that are known later can pass a limit is a number if the policy set
+// says enough, and a formula if it does not.
 func TestOverspend(t *testing.T) {
 	const (
 		status  = "{reserve: 2, commit: {status: {200: 9, rest: 0}}}"
@@ -33,8 +33,8 @@ func TestOverspend(t *testing.T) {
 			"beyond that at most 20 x (c - r): so many requests are under way at once by the policy seats, which " +
 				"counts a request for 10m, c is the most that one costs, and r is 1;"},
 		{"{reserve: {header: x-max, max: 50}, commit: {metadata: ai/total}}", "", "r is what it has reserved"},
-		// The tightest counts of those that surely count each request; one on each of three Envoys
-		// counts three times.
+		// Among the policies that surely count each request, the tightest counts. A policy on each
+		// of three Envoys counts three times.
 		{status, flights + strings.NewReplacer("seats", "fewer", "20}", "5}, max_hold: 5m").Replace(flights),
 			"5 x (9 - 2) = 35: so many requests are under way at once by the policy fewer, which counts a request " +
 				"for 5m"},

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Whatever had been saved when the store crashed, and however often it does, a crash gives a bucket
-// no more than half its burst anew, and leaves it what it surely has, up to the half. That holds
-// for buckets that the file knows, too, and over orderly restarts.
+// Whatever had been saved when the store crashed, and however often it crashes, a crash gives a
+// bucket at most half its burst anew. It leaves the bucket the tokens that it surely has, up to the
+// half. That holds for buckets that the file knows, too, and over orderly restarts.
 func TestEachCrashGivesHalfABurstAtMost(t *testing.T) {
 	const burst, crashes = 100, 3
 	seed := rand.Uint64()

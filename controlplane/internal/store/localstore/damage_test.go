@@ -40,8 +40,8 @@ func stored(t *testing.T) []byte {
 	return file
 }
 
-// opened opens a file with the given content, and returns what it says of it and whether it has
-// left it as it was.
+// opened opens a file with the given content. It returns the error about the file, and whether the
+// file is untouched.
 func opened(t *testing.T, content []byte) (err error, untouched bool) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weir.db")
@@ -61,7 +61,7 @@ func opened(t *testing.T, content []byte) (err error, untouched bool) {
 	return err, bytes.Equal(after, content)
 }
 
-// A damaged file is named with what to do, and stays as it is.
+// The error names a damaged file and the remedy, and the file stays as it is.
 func TestDamagedFiles(t *testing.T) {
 	file := stored(t)
 	pages := func(from, to int) []byte {
@@ -127,8 +127,8 @@ func TestPagesThatLeadInACircle(t *testing.T) {
 	}
 }
 
-// A file that has lost all that it held begins empty, as one whose first start was cut off. The log
-// says so, and what to do.
+// A file that has lost all its content begins empty, like a file whose first start was cut off. The
+// log says so, and names the remedy.
 func TestAnEmptyFileIsReported(t *testing.T) {
 	for _, c := range []struct {
 		name string

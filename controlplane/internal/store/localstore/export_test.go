@@ -28,8 +28,8 @@ func (s *Store) Hang() (release func()) {
 	}
 }
 
-// HangWithin has a change wait in the middle of its transaction until release ends, and then put a
-// value.
+// HangWithin makes a change that waits in the middle of its transaction until release ends, and
+// then puts a value.
 func (s *Store) HangWithin(ctx context.Context, release <-chan struct{}) error {
 	return s.updateFile(ctx, func(tx *bolt.Tx) error {
 		<-release

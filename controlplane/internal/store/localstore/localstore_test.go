@@ -105,7 +105,7 @@ func perHour(t *testing.T, q int64) quota.Params {
 	return p
 }
 
-// crash leaves what a killed process leaves: a copy of the file as it was last saved.
+// crash leaves the same as a killed process: a copy of the file as it was last saved.
 func crash(t *testing.T, dir string) (copied string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "weir.db"))
@@ -260,7 +260,7 @@ func TestAFullStoreSaysSo(t *testing.T) {
 	}
 }
 
-// rewrite changes what the file of a store that is closed has of buckets.
+// rewrite changes the saved buckets in the file of a store that is closed.
 func rewrite(t *testing.T, dir string, change func(saved *bolt.Bucket) error) {
 	t.Helper()
 	db, err := bolt.Open(filepath.Join(dir, "weir.db"), 0o600, nil)
@@ -300,7 +300,7 @@ func TestDamagedBucketIsHalfFull(t *testing.T) {
 	}
 }
 
-// Permits that cannot be read are doubted, and so are those that may lie beside them.
+// Permits that cannot be read are in doubt, and so are permits that may be beside them.
 func TestDamagedPermitsAreDoubted(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"another format": func(b []byte) []byte { return append([]byte{9}, b[1:]...) },
@@ -341,7 +341,7 @@ func TestDamagedPermitsAreDoubted(t *testing.T) {
 	}
 }
 
-// Windows are saved too, apart from tokens, and those that were lost or cannot be read start with
+// Windows are saved too, apart from tokens. Windows that were lost or cannot be read start with
 // half their quota.
 func TestWindowsAreSaved(t *testing.T) {
 	dir, clock := t.TempDir(), newWall()
@@ -410,7 +410,7 @@ func TestNodesAreBounded(t *testing.T) {
 	}
 }
 
-// With its own goroutine running, what was granted is in the file within a second or so.
+// With its own goroutine running, the store saves grants into the file within a second or so.
 func TestSavesByItself(t *testing.T) {
 	dir := t.TempDir()
 	s, err := localstore.Open(dir, slog.New(slog.DiscardHandler), localstore.Options{})

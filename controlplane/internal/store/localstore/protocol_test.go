@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A file that a build of another protocol has written is refused with what to do, and stays as it
+// A file that a build of another protocol has written is refused with the remedy, and stays as it
 // is, after an orderly end and after a crash.
 func TestAFileOfAnotherProtocolIsRefused(t *testing.T) {
 	for number, want := range map[byte]error{

@@ -76,7 +76,7 @@ func ofEverything(t *testing.T, crashed bool) []byte {
 	return file
 }
 
-// entries are all that a file holds, by their lists, but for what a start changes.
+// entries returns all entries of a file, by their lists, except for entries that a start changes.
 func entries(t *testing.T, file []byte) map[string]string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weir.db")
@@ -104,9 +104,9 @@ func entries(t *testing.T, file []byte) map[string]string {
 	return all
 }
 
-// A bit that flips in any key or value of any list, while no process has the file open, refuses the
-// start with what to do, and the file stays as it is. In the audit, and among the counters, it is
-// reported. That is so after an orderly end and after a crash.
+// If a bit flips in any key or value of any list, while no process has the file open, the start is
+// refused with the remedy, and the file stays as it is. In the audit, and among the counters, it is
+// only reported. That is so after an orderly end and after a crash.
 func TestAFlippedBitIsNoticed(t *testing.T) {
 	t.Run("closed", func(t *testing.T) { flippedBitsAreNoticed(t, ofEverything(t, false), "level=ERROR") })
 	// Counters that are damaged are so each for itself then, since all of them are in doubt.
@@ -162,7 +162,7 @@ func flippedBitsAreNoticed(t *testing.T, file []byte, ofCounters string) {
 	t.Logf("%d entries of %d lists", len(all)-len(lists), len(lists))
 }
 
-// isSum reports whether an entry says what sums are of: a bit that flips there changes nothing.
+// isSum reports whether an entry belongs to the checksums: a bit that flips there changes nothing.
 func isSum(name string) bool { return name == `meta "sum"` || name == `meta "changed"` }
 
 // says opens a file with the given content, and returns why it is refused, or the errors in the

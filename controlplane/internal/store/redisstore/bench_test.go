@@ -48,7 +48,7 @@ func benchStore(b *testing.B) *redisstore.Store {
 	return s
 }
 
-// grantKind is what a node may ask of a bucket, and what it gets each time.
+// grantKind is a kind of request for a bucket, with its answer each time.
 type grantKind struct {
 	name string
 	item leases.Item
@@ -96,8 +96,8 @@ func grantKinds(b *testing.B) []grantKind {
 	return kinds
 }
 
-// One operation is a call of a node about so many buckets: one script, on a real Redis. All are
-// granted in full. ns/bucket is what each bucket takes. Buckets of a sliding log, which holds few
+// One operation is a node's call about several buckets: one script, on a real Redis. All are
+// granted in full. ns/bucket is the time of each bucket. Buckets of a sliding log, which holds few
 // requests, are asked for every 100 ms by a clock of the test.
 func BenchmarkGrant(b *testing.B) {
 	onTime, logged := benchStore(b), benchStore(b)
@@ -138,8 +138,9 @@ func BenchmarkGrant(b *testing.B) {
 	}
 }
 
-// One operation is a call about so many strict requests of as many buckets, and, where their costs
-// are known later, about the settlements of as many earlier ones. ns/request is what each takes.
+// One operation is a call about several strict requests, each of its own bucket. If their costs are
+// known later, the call also has the settlements of the same number of earlier requests. ns/request
+// is the time of each request.
 func BenchmarkSettle(b *testing.B) {
 	const size = 32
 	for _, settles := range []bool{false, true} {
@@ -183,7 +184,7 @@ func BenchmarkSettle(b *testing.B) {
 	}
 }
 
-// scriptCall makes the n-th call of a script, from 1, and says what is wrong with the answer.
+// scriptCall makes the n-th call of a script, from 1, and returns an error if the answer is wrong.
 type scriptCall struct {
 	// script is the file that the call runs, size how many things it is about.
 	script string
@@ -191,7 +192,7 @@ type scriptCall struct {
 	call   func(b *testing.B, s *redisstore.Store, n int) error
 }
 
-// expect is the error of an answer that is not what it has to be.
+// expect returns an error if an answer differs from the wanted answer.
 func expect[T comparable](err error, got, want T) error {
 	if err == nil && got != want {
 		err = fmt.Errorf("got %v, want %v", got, want)
@@ -472,13 +473,13 @@ func consumerCalls(size int) []scriptCall {
 	}
 }
 
-// One operation is one call of a script, on a real Redis, as the store makes it: with what is
-// encoded for it and read of its answer.
+// One operation is one call of a script, on a real Redis, in the same way as the store calls it: it
+// includes encoding the arguments and reading the answer.
 func BenchmarkScript(b *testing.B) {
 	s := benchStore(b)
 	for _, c := range scriptCalls() {
 		b.Run(fmt.Sprintf("%s/%d", c.script, c.size), func(b *testing.B) {
-			// What one measures is not what another has left behind.
+			// A measurement does not see the keys of an earlier measurement.
 			if err := s.Client().FlushAll(b.Context()).Err(); err != nil {
 				b.Fatal(err)
 			}
@@ -499,7 +500,7 @@ func BenchmarkScript(b *testing.B) {
 }
 
 func TestEachScriptHasABenchmark(t *testing.T) {
-	// Those that grant are in BenchmarkGrant; two are only parts of others.
+	// BenchmarkGrant has the scripts that grant; two scripts are only parts of other scripts.
 	measured := []string{"grant", "whole", "tokens", "windows", "clock", "audit"}
 	for _, c := range scriptCalls() {
 		measured = append(measured, c.script)

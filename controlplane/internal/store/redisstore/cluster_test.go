@@ -44,7 +44,7 @@ func TestClusterConformance(t *testing.T) {
 	})
 }
 
-// A group over two slots is granted all or none; what one part was charged is lost then.
+// A group over two slots is granted all or none; in the second case the charge of one part is lost.
 func TestClusterGroups(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.StartCluster(t, 3, false))
@@ -63,7 +63,8 @@ func TestClusterGroups(t *testing.T) {
 	}
 }
 
-// demand asks for more of some buckets than they hold, all the time, and measures what it gets.
+// demand asks for more tokens of some buckets than they hold, all the time, and measures its
+// grants.
 type demand struct {
 	store   *redisstore.Store
 	p       quota.Params
@@ -88,11 +89,11 @@ type source struct {
 	last        atomic.Pointer[error]
 }
 
-// callTimeout is what the control plane gives a grant, roughly.
+// callTimeout is roughly the time that the control plane allows for a grant.
 const callTimeout = 150 * time.Millisecond
 
-// startDemand has one worker ask for each bucket. It drains them first, so that from then on only
-// what they earn can be had.
+// startDemand starts a worker for each bucket. It drains the buckets first, so that from then on
+// they only give the tokens that they earn.
 func startDemand(t *testing.T, s *redisstore.Store, p quota.Params, buckets ...keyhash.Key) *demand {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -169,7 +170,8 @@ func (d *demand) finish(t *testing.T) float64 {
 		d.took.Seconds()*float64(quota.Second)*float64(d.p.Num)/float64(d.p.Den)
 }
 
-// end stops the demand and holds each bucket to the bound, which may be exceeded by so many tokens.
+// end stops the demand and checks the bound of each bucket, which may be exceeded by `above`
+// tokens.
 func (d *demand) end(t *testing.T, above float64) {
 	t.Helper()
 	d.stop()
@@ -215,8 +217,8 @@ func TestClusterSlotsMoveUnderLoad(t *testing.T) {
 var separable = []string{"--masteruser", "replica", "--masterauth", "x", "--user", "replica", "on", ">x", "+@all", "~*",
 	"&*"}
 
-// A primary that dies is replaced by its replica. What it granted and had not sent to the replica
-// can be granted again: no more than a burst and what is earned in that time. The test cuts
+// A primary that dies is replaced by its replica. Grants that it had not sent to the replica can be
+// granted again: no more than a burst and the tokens that are earned in that time. The test cuts
 // replication off for a while to see it.
 func TestClusterPrimaryDiesUnderLoad(t *testing.T) {
 	t.Parallel()

@@ -76,8 +76,7 @@ func TestTheConnectionsToAServerOfACluster(t *testing.T) {
 	}
 }
 
-// The whole suite through TLS with a client certificate, as a user who may do nothing but what ACL
-// says.
+// The whole suite through TLS with a client certificate, as a user with only the rights of ACL.
 func TestTLSAndLeastRights(t *testing.T) {
 	t.Parallel()
 	certificates := redistest.MakeCertificates(t)
@@ -209,7 +208,7 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 	})
 }
 
-// A Redis that may forget what counts is complained of, once.
+// A Redis that may forget counters is complained of, once.
 func TestInspection(t *testing.T) {
 	t.Parallel()
 	forgetful := []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}
@@ -270,7 +269,7 @@ func checkInspection(t *testing.T, url, want string, times int) {
 	}
 }
 
-// A cluster's client needs some rights more than that of one server.
+// A client of a cluster needs some more rights than a client of one server.
 func TestClusterLeastRights(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false,

@@ -61,8 +61,8 @@ func TestARefusalIsInTheServersWords(t *testing.T) {
 	}
 }
 
-// A server that does not speak TLS waits for the rest of what it takes for a command: the error
-// says more than that time is up.
+// A server that does not speak TLS takes the handshake for a command and waits for its rest: the
+// error explains more than that time is up.
 func TestAServerWithoutTLSIsNamed(t *testing.T) {
 	t.Parallel()
 	plain := strings.TrimPrefix(redistest.Start(t).URL(), "redis://")

@@ -35,8 +35,8 @@ func (s *Store) UseTestClock() (set func(quota.Instant)) {
 	return func(now quota.Instant) { c.now.Store(int64(now)) }
 }
 
-// testClock adds the time to the arguments of the scripts that go by it, which are known by their
-// texts and hashes.
+// testClock adds the time to the arguments of the scripts that use it. It knows these scripts by
+// their texts and hashes.
 type testClock struct {
 	sources []any
 	now     atomic.Int64
@@ -84,7 +84,7 @@ func (s *Store) Notice(ctx context.Context, tag byte, id, living string) (lost i
 	return s.noticeAll(ctx, &part{s.client, []byte{tag}}, id, living)
 }
 
-// Secret is that of the heads.
+// Secret returns the secret in the heads.
 func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
 	h, err := s.Heads(ctx, candidate)
 	return h.Secret, cmp.Or(err, h.NoSecret)
@@ -144,8 +144,8 @@ end
 `, by.Microseconds()) + clockScript + grantScripts())
 }
 
-// WhileCalling runs f while a call is under way for a tag; what gathers meanwhile leaves at its
-// end.
+// WhileCalling runs f while a call is under way for a tag. The requests that gather meanwhile leave
+// at its end.
 func (s *Store) WhileCalling(tag byte, f func()) {
 	line := &s.lines[tag]
 	under, end := make(chan struct{}), make(chan struct{})

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// A connection takes longer to be made than a call may take: that costs the first calls their
-// answers, and no others, because their connections are made all the same.
+// A connection may take longer to be made than a call may take. That costs only the first calls
+// their answers, because their connections are made all the same.
 func TestConnectionsAreMadeBeyondTheTimeOfACall(t *testing.T) {
 	t.Parallel()
 	const back, patience = 300 * time.Millisecond, 500 * time.Millisecond
@@ -39,7 +39,7 @@ func TestConnectionsAreMadeBeyondTheTimeOfACall(t *testing.T) {
 	t.Errorf("%d of 40 calls were answered within %v, of a Redis that takes %v", granted, patience, back)
 }
 
-// How far Redis is follows what is seen, in both directions.
+// The measured distance of Redis follows the real distance, in both directions.
 func TestTheRoundTripIsMeasured(t *testing.T) {
 	t.Parallel()
 	way := startWay(t, redistest.Start(t).Addr())
@@ -62,8 +62,8 @@ func TestTheRoundTripIsMeasured(t *testing.T) {
 	}
 }
 
-// A caller that asks again unless it is answered learns what it was granted, also after its
-// patience: alone, and in a call with others. These wait no longer than they like.
+// A caller that asks again unless it is answered learns its grant, also after its patience: alone,
+// and in a call with other callers. These wait no longer than they like.
 func TestALateAnswerSaysWhatWasGranted(t *testing.T) {
 	t.Parallel()
 	const back, patience = 300 * time.Millisecond, 100 * time.Millisecond

@@ -35,8 +35,7 @@ func replica(t *testing.T, url string) *redisstore.Store {
 	return openURL(t, url, slog.New(slog.DiscardHandler), redisstore.Now(time.Now))
 }
 
-// claim claims so many more permits, and returns how many it has then, and for how long they are
-// in doubt.
+// claim claims n more permits. It returns how many it has then, and for how long they are in doubt.
 func (c *claims) claim(n int64) (permits int64, doubt quota.Span) {
 	c.t.Helper()
 	c.seq++
@@ -47,8 +46,8 @@ func (c *claims) claim(n int64) (permits int64, doubt quota.Span) {
 	return c.held, grants[0].NotBefore
 }
 
-// knows has every control plane look, as they do three times a second, until the store knows what
-// nodes hold.
+// knows makes every control plane look, as they do three times a second, until the store knows the
+// nodes' permits.
 func knows(t *testing.T, want int64, all ...*redisstore.Store) {
 	t.Helper()
 	await(t, "the permits to be known", func() bool {
@@ -60,8 +59,8 @@ func knows(t *testing.T, want int64, all ...*redisstore.Store) {
 	})
 }
 
-// A Redis that loses who holds permits, by FLUSHALL or as another process without its state: the
-// control planes give it back, so a second later what is free is lent again, and no more. The
+// A Redis loses the holders of permits, by FLUSHALL or as another process without its state. The
+// control planes give them back, so a second later exactly the free permits are lent again. The
 // second node has not been heard of since.
 func TestLostPermitsAreGivenBack(t *testing.T) {
 	t.Parallel()
@@ -110,9 +109,8 @@ func TestPermitsThatWereNotLostAreNotDoubted(t *testing.T) {
 	}
 }
 
-// A Redis that comes back with an older state, to a user without the right to INFO: that is
-// noticed by the looks that it has forgotten. What it does not know starts half full, and permits
-// come back.
+// A Redis comes back with an older state, to a user without the right to INFO. The looks that it
+// has forgotten show this. Buckets that it does not know start half full, and permits come back.
 func TestAnOlderStateIsNoticedWithoutInfo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -146,8 +144,8 @@ func TestAnOlderStateIsNoticedWithoutInfo(t *testing.T) {
 	}
 }
 
-// A failover by Sentinel's word, with writes paused before: the new primary has all that was
-// claimed, so it lends what is free at once. Nodes claim all the time, as with requests that wait.
+// A failover by Sentinel's word, with writes paused before: the new primary has all claims, so it
+// lends the free permits at once. Nodes claim all the time, as with requests that wait.
 func TestAPlannedFailoverDoubtsNoPermit(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartSentinels(t, separable...)
@@ -172,9 +170,9 @@ func TestAPlannedFailoverDoubtsNoPermit(t *testing.T) {
 	}
 }
 
-// A control plane that has answered more claims than it can remember does not know all that Redis
-// has lost. So permits are in doubt until nodes have said themselves what they hold, also if
-// another control plane remembers all that it has answered.
+// A control plane that has answered more claims than it can remember does not know all claims that
+// Redis has lost. So permits are in doubt until nodes have reported their permits themselves, also
+// if another control plane remembers all its answers.
 func TestMorePermitsThanAreRemembered(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -196,7 +194,7 @@ func TestMorePermitsThanAreRemembered(t *testing.T) {
 	if doubt > inflight.RenewedIn || doubt > 0 && got != 4 {
 		t.Errorf("%d permits, in doubt for %d: want the 4 that it has", got, doubt)
 	}
-	b.claim(0) // It says what it holds.
+	b.claim(0) // It reports its permits.
 	time.Sleep(time.Duration(doubt) * time.Microsecond)
 	if got, doubt := a.claim(5); got != 6 || doubt != 0 {
 		t.Errorf("then %d permits, in doubt for %d: want 10 - 3 - 1", got, doubt)

@@ -18,7 +18,7 @@ func (s *Store) SpoilGrant(old, new string) bool {
 	return strings.Count(script, old) == 1
 }
 
-// OpenRetrying is Open, but the client sends again what got no answer.
+// OpenRetrying does the same as Open, but the client sends a command again if it gets no answer.
 func OpenRetrying(url string, log *slog.Logger) (*Store, error) {
 	s, err := Open(url, log)
 	if err != nil {

@@ -89,7 +89,8 @@ func still(t *testing.T) quota.Params {
 // bucket at once.
 const groups = 24
 
-// drawAsk draws what a node asks for: of one bucket, or of both of a group for one request.
+// drawAsk draws the request of a node: for one bucket, or for both buckets of a group for one
+// request.
 func drawAsk(r *rand.Rand) linear.Ask {
 	one := func(bucket int) linear.Part {
 		return linear.Part{Bucket: bucket, Waiting: r.Int64N(3), Cost: 1 + r.Int64N(5), Keep: r.Int64N(8),
@@ -101,7 +102,7 @@ func drawAsk(r *rand.Rand) linear.Ask {
 	return linear.Ask{Group: r.IntN(groups), Parts: []linear.Part{one(0), one(1)}}
 }
 
-// items is what the store is asked for; each round has buckets of its own.
+// items returns the items for the store; each round has its own buckets.
 func items(p quota.Params, round byte, a linear.Ask) []leases.Item {
 	var list []leases.Item
 	for _, part := range a.Parts {
@@ -116,8 +117,8 @@ func items(p quota.Params, round byte, a linear.Ask) []leases.Item {
 	return list
 }
 
-// crowd lets 32 clients ask for tokens of the same buckets at once, and last one who sees what is
-// left.
+// crowd lets 32 clients ask for tokens of the same buckets at once. Then a last client reads the
+// rest.
 func crowd(t *testing.T, s *redisstore.Store, round byte) (h *linear.History, lost int64) {
 	t.Helper()
 	const clients, each = 32, 8
@@ -157,8 +158,8 @@ func crowd(t *testing.T, s *redisstore.Store, round byte) (h *linear.History, lo
 	return h, missing.Load()
 }
 
-// teach begins a deployment, so that nothing counts as lost, and lets Redis know the script, which
-// is longer than what most connections live to carry.
+// teach begins a deployment, so that nothing counts as lost, and loads the script into Redis. Most
+// connections of the test end before they could carry its text.
 func teach(t *testing.T, s *redisstore.Store) {
 	t.Helper()
 	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
@@ -195,7 +196,7 @@ func TestGrantsAreLinearizable(t *testing.T) {
 	}
 }
 
-// The test above notices what it is there for.
+// The test above notices planted bugs.
 func TestPlantedBugsInGrantsAreNotLinearizable(t *testing.T) {
 	server := redistest.Start(t)
 	spoil := func(old, new string) func(*testing.T) *redisstore.Store {

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// grantAll asks once for so many tokens of a bucket of each tag.
+// grantAll asks once for `waiting` tokens of a bucket of each tag.
 func grantAll(t *testing.T, s *redisstore.Store, number byte, waiting int64) (got [64]int64) {
 	t.Helper()
 	p := params(t, 100, quota.Hour, 100)
@@ -27,7 +27,7 @@ func grantAll(t *testing.T, s *redisstore.Store, number byte, waiting int64) (go
 	return got
 }
 
-// each wants so much of every tag, by its owner.
+// each checks the tokens of every tag, by its owner.
 func each(t *testing.T, when string, got [64]int64, want func(tag int) int64) {
 	t.Helper()
 	for tag, n := range got {
@@ -57,7 +57,7 @@ func TestAShardLosesEverything(t *testing.T) {
 		func(server *redistest.Server) { server.Do("FLUSHALL") },
 		func(server *redistest.Server) { server.Restart(); cluster.AwaitWhole() },
 	} {
-		victim := (meta + 1 + round) % 3 // What the other shard holds is not known from the one with the secret.
+		victim := (meta + 1 + round) % 3 // The shard with the secret does not know the buckets of the other shard.
 		lost := func(tag int) int64 {
 			if of[tag] == victim {
 				return 50
@@ -94,8 +94,8 @@ func full(owner, victim int) int64 {
 	return 50
 }
 
-// A process that has its state back from a file may have an old one: what it has counts, and what
-// it does not know is doubtful.
+// A process that has its state back from a file may have an old state: the buckets in it count, and
+// buckets that it does not know are in doubt.
 func TestAnotherProcessIsDoubted(t *testing.T) {
 	server := redistest.Start(t, durable...)
 	s := open(t, server)
@@ -167,9 +167,9 @@ func TestTheFillIsAChoice(t *testing.T) {
 	}
 }
 
-// The bound of a failover, over and over: what is granted twice is what the replica had not heard
-// of, at most rate × lag of a bucket that was drained before, and a burst more of one that was
-// full.
+// The bound of a failover, over and over. Tokens are granted twice only if the replica had not
+// heard of the grant: at most rate × lag of a bucket that was drained before, and a burst more of a
+// bucket that was full.
 func TestFailoversKeepTheBound(t *testing.T) {
 	t.Parallel()
 	const rounds, rate, burst = 8, 2000, 1000
@@ -193,7 +193,7 @@ func TestFailoversKeepTheBound(t *testing.T) {
 		var idle *demand
 		during := time.Duration(r.Int64N(int64(150 * time.Millisecond)))
 		lag := cutReplication(t, primary, replica, func() {
-			idle = startDemand(t, s, p, full) // The replica hears nothing of this one.
+			idle = startDemand(t, s, p, full) // The replica does not hear of its grants.
 			for until := time.Now().Add(during); time.Now().Before(until); {
 				d.awaitCalls(t, 1)
 			}
@@ -236,8 +236,8 @@ func port(s *redistest.Server) string {
 	return port
 }
 
-// While a slot moves, and its marker has not moved yet, a caller who comes then starts with half:
-// what is missing there may be lost. Once the marker has moved callers start in full.
+// While a slot moves, and its marker has not moved yet, a caller that comes then starts with half:
+// a missing bucket may be a lost bucket. Once the marker has moved callers start in full.
 func TestABucketThatBeginsWhileItsSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false)

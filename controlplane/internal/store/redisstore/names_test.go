@@ -52,9 +52,9 @@ func forward(t *testing.T, from, to string) *net.TCPAddr {
 	return listener.Addr().(*net.TCPAddr)
 }
 
-// Where the name of a Redis leads somewhere else from now on, all control planes follow within some
-// seconds, also while the old server goes on; they do not go where no name server sends them, nor
-// leave what they have while none answers.
+// The name of a Redis leads to a new place. All control planes follow within some seconds, also
+// while the old server goes on. They do not go where no name server sends them, and do not leave
+// their server while no name server answers.
 func TestTheNameOfRedisIsFollowed(t *testing.T) {
 	names := dnstest.Start(t)
 	names.Resolve()

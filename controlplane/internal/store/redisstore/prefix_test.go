@@ -56,7 +56,7 @@ func TestDeploymentsShareARedis(t *testing.T) {
 	}
 }
 
-// In a Cluster the calls that look at one server go by the prefix too: another process, whose state
+// In a Cluster the calls that look at one server use the prefix too. Another process, whose state
 // may be old, is noticed, and no key of another deployment is touched.
 func TestADeploymentWithAPrefixNoticesAnotherProcess(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, false, durable...)
@@ -72,7 +72,7 @@ func TestADeploymentWithAPrefixNoticesAnotherProcess(t *testing.T) {
 	watch(t, s)
 	each(t, "a new deployment", grantAll(t, s, 1, 60), func(int) int64 { return 60 })
 	victim := cluster.Primary(cluster.Slot("acme:{meta}:secret"))
-	cluster.Primaries[victim].Restart() // What it has is from a file, which may be old. The user is gone.
+	cluster.Primaries[victim].Restart() // Its state is from a file, which may be old. The user is gone.
 	allow(cluster.Primaries[victim])
 	cluster.AwaitWhole()
 	await(t, "the cluster", func() bool { _, err := s.Secret(t.Context(), [16]byte{1}); return err == nil })

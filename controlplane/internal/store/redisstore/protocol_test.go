@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// Once a build of a newer protocol has the store, one of before reads and writes nothing there, and
-// says what to do: while it runs, and at the next start.
+// Once a build of a newer protocol has the store, an older build reads and writes nothing there,
+// and names the remedy: while it runs, and at the next start.
 func TestAStoreOfANewerProtocolIsLeftAlone(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)

@@ -28,7 +28,7 @@ func open(t *testing.T, server interface{ URL() string }) *redisstore.Store {
 	return found(t, openURL(t, server.URL(), slog.New(slog.DiscardHandler)))
 }
 
-// found makes the Redis that of a deployment that has lost nothing.
+// found makes the Redis the store of a deployment that has lost nothing.
 func found(t *testing.T, s *redisstore.Store) *redisstore.Store {
 	t.Helper()
 	if err := s.LayMarkers(t.Context()); err != nil {
@@ -60,7 +60,8 @@ func virtual(t *testing.T, s *redisstore.Store) (*redisstore.Store, func(quota.I
 	return s, set
 }
 
-// age makes nodes look as if they had been seen earlier; client may do what a store's user may not.
+// age makes nodes look as if they had been seen earlier; client has rights that a store's user does
+// not need.
 func age(client redis.UniversalClient) func(t *testing.T, by time.Duration) {
 	return func(t *testing.T, by time.Duration) {
 		t.Helper()

@@ -34,9 +34,9 @@ func holds(server *redistest.Server, n int) bool {
 	return server.Has(redisstore.BucketKey(numbered(n)))
 }
 
-// The Sentinel that the URL names hangs, or connections to it are neither made nor refused, and the
-// others make the replica the primary: grants are made there while the old primary still takes
-// itself for one. A store that starts then, and knows them all, grants there too.
+// The Sentinel in the URL hangs, or connections to it are neither made nor refused, and the other
+// Sentinels make the replica the primary. Grants are made there while the old primary still acts as
+// a primary. A store that starts then, and knows them all, grants there too.
 func TestASentinelThatHangsIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *redistest.Server){
@@ -88,8 +88,8 @@ func TestASentinelThatHangsIsNotFollowed(t *testing.T) {
 	}
 }
 
-// A user with the rights of the page is enough for the Sentinels, also for those that the URL does
-// not name.
+// A user with the rights of the page is enough for the Sentinels, also for Sentinels that the URL
+// does not name.
 func TestAUserOfSentinelsNeedsThreeCommands(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartSentinels(t, separable...)
@@ -171,9 +171,9 @@ func TestTheLeaderOfAFailoverIsNotMisread(t *testing.T) {
 	}
 }
 
-// An operator has the Sentinels make the replica the primary, while tokens are asked for. What the
-// old primary grants after the replica has stopped to listen is granted again. If its writes are
-// paused before, or need a replica that listens, nothing is.
+// An operator makes the Sentinels promote the replica, while tokens are asked for. Grants of the
+// old primary after the replica has stopped to listen are granted again. If its writes are paused
+// before, or need a replica that listens, no token is granted again.
 func TestAPlannedFailover(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause   bool
@@ -230,7 +230,7 @@ func TestAPlannedFailover(t *testing.T) {
 			}
 			again := granted - int(p.Burst-held[0].Level)
 			t.Logf("%d of %d tokens were granted twice; %d meanwhile", again, granted, during)
-			// What was earned meanwhile, one in half a minute, looks as if granted twice.
+			// Tokens that were earned meanwhile, one in half a minute, look as if granted twice.
 			if most := map[bool]int{true: during}[c.doubles]; again < 0 || again > most+5 {
 				t.Errorf("%d tokens were granted twice, at most %d may be; %d meanwhile", again, most, during)
 			}

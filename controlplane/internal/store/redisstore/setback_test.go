@@ -10,9 +10,9 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// The clock of Redis is set back by an hour: a bucket in use neither waits for that hour, nor has
-// it more than before; no time has passed for it. A clock that is behind by less than a minute, as
-// that of a server may be that takes over, is waited for.
+// The clock of Redis is set back by an hour. A bucket in use neither waits for that hour, nor gets
+// the hour's tokens again; no time has passed for it. If the clock is behind by less than a minute,
+// as after a takeover, the bucket waits for it.
 func TestAClockThatIsSetBackIsNotWaitedFor(t *testing.T) {
 	s, set := virtual(t, open(t, redistest.Start(t)))
 	p := params(t, 10, quota.Second, 100)
@@ -22,7 +22,7 @@ func TestAClockThatIsSetBackIsNotWaitedFor(t *testing.T) {
 		want, have int64
 	}{
 		{begin, 100, 100}, // Nothing is left.
-		{begin + quota.Instant(quota.Second), 100, 10}, // What a second earns.
+		{begin + quota.Instant(quota.Second), 100, 10}, // A second earns this.
 		{begin - quota.Instant(30*quota.Second), 100, 0},
 		{begin + quota.Instant(2*quota.Second), 100, 10},
 		{begin - quota.Instant(quota.Hour), 100, 0},
@@ -37,8 +37,8 @@ func TestAClockThatIsSetBackIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// The same of windows: they go on where they were, so that what was used is forgotten a window
-// later and no hour later.
+// The same holds for windows: they go on where they were, so that uses are forgotten a window later
+// and no hour later.
 func TestWindowsOfAClockThatIsSetBackEnd(t *testing.T) {
 	s, set := virtual(t, open(t, redistest.Start(t)))
 	begin := quota.Instant(1_800_000_000_000_000)

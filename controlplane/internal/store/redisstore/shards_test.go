@@ -277,7 +277,7 @@ func TestASlowScriptIsChargedOnce(t *testing.T) {
 	}
 }
 
-// Every key expires, but for those that are meant to stay.
+// Every key expires, except for keys that are meant to stay.
 func TestKeysExpire(t *testing.T) {
 	s := open(t, redistest.Start(t))
 	useEverything(t, s)
@@ -337,7 +337,7 @@ func allMarked(t *testing.T, s *redisstore.Store) (keys []string) {
 	}
 }
 
-// useEverything has the store write every kind of key.
+// useEverything makes the store write every kind of key.
 func useEverything(t *testing.T, s *redisstore.Store) {
 	t.Helper()
 	ctx, node := t.Context(), nodes.Node{ID: "n"}
@@ -367,7 +367,8 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 	}
 }
 
-// What the client's defaults would do twice it does once, and it keeps to its callers' deadlines.
+// The client would repeat some calls by default. The store's client makes each call once, and it
+// keeps to its callers' deadlines.
 func TestTheClientIsSetToDoNothingTwice(t *testing.T) {
 	for _, url := range []string{"redis://h", "redis://h?cluster=true", "redis://h?master_name=m"} {
 		s := openURL(t, url, slog.New(slog.DiscardHandler))

@@ -17,8 +17,8 @@ import (
 )
 
 // The page on choosing says how many bytes of Redis' memory a bucket takes, its key included: 100 a
-// minute, of which all is used, evenly. Builds of Redis differ a little in what they allocate, so
-// the figure may be a tenth off.
+// minute, all used, evenly. Builds of Redis differ a little in their allocations, so the figure may
+// be a tenth off.
 func TestThePageSaysWhatABucketTakesInRedis(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/choose/choosing.md")
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// answer is what one of several requests got.
+// answer is the answer to one of several requests.
 type answer struct {
 	grants []lease.Grant
 	err    error
@@ -53,7 +53,7 @@ func together(
 	return answers
 }
 
-// want is an item of the tag 0 that wants so many tokens for requests that wait.
+// want returns an item of the tag 0 that wants `waiting` tokens for requests that wait.
 func want(p quota.Params, bucket byte, waiting int64) leases.Item {
 	return leases.Item{Bucket: keyhash.Key{0, bucket},
 		Ask: lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}}
@@ -114,8 +114,8 @@ func TestACallForManyAnswersEachAsAlone(t *testing.T) {
 	}
 }
 
-// halves has requests share a call of which some fail, since Redis has no memory to store what they
-// are granted, and says what is wrong with the answers: each has to get what it gets alone.
+// halves makes requests share a call of which some fail, because Redis has no memory to store their
+// grants. It returns an error if the answers are wrong: each request must get the same as alone.
 func halves(t *testing.T, server *redistest.Server, s *redisstore.Store) error {
 	t.Helper()
 	p := still(t)
@@ -155,8 +155,8 @@ func halves(t *testing.T, server *redistest.Server, s *redisstore.Store) error {
 	return nil
 }
 
-// A request that fails within the script fails alone: those before and after it in the call are
-// granted what they ask for.
+// A request that fails within the script fails alone: the requests before and after it in the call
+// get their grants.
 func TestAFailureWithinACallIsOfItsRequest(t *testing.T) {
 	server := redistest.Start(t)
 	if err := halves(t, server, open(t, server)); err != nil {
@@ -164,7 +164,7 @@ func TestAFailureWithinACallIsOfItsRequest(t *testing.T) {
 	}
 }
 
-// The test above notices a script that fails as a whole, and answers that are given to others.
+// The test above notices a script that fails as a whole, and answers that reach the wrong requests.
 func TestPlantedBugsOfHalfAnsweredCalls(t *testing.T) {
 	for name, plant := range map[string]func(*redisstore.Store) bool{
 		"one failure fails all": func(s *redisstore.Store) bool {
@@ -244,7 +244,7 @@ func TestALostCallCountsOnce(t *testing.T) {
 	}
 }
 
-// What a call is about is noted, for metrics.
+// The subjects of a call are noted, for metrics.
 func TestCallsAreNoted(t *testing.T) {
 	var mu sync.Mutex
 	var sizes []int
@@ -261,7 +261,7 @@ func TestCallsAreNoted(t *testing.T) {
 	}
 }
 
-// A call has fewer than twice as many buckets as one request may have: what is full leaves though a
+// A call has fewer than twice as many buckets as one request may have: a full line leaves though a
 // call is under way.
 func TestCallsAreBounded(t *testing.T) {
 	sizes := make(chan int, 10)
@@ -290,7 +290,7 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 }
 
-// awaitGathered waits until so many requests wait for the next call.
+// awaitGathered waits until n requests wait for the next call.
 func awaitGathered(t *testing.T, s *redisstore.Store, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); s.Gathered(0) != n; time.Sleep(time.Millisecond) {
@@ -300,9 +300,9 @@ func awaitGathered(t *testing.T, s *redisstore.Store, n int) {
 	}
 }
 
-// afterFailover is what two requests that share a call get once another server has the address,
-// while the connections that there are lead to the old one, which is its replica now; and what the
-// next requests get.
+// afterFailover returns the answers to two requests that share a call once another server has the
+// address. The open connections still lead to the old server, which is its replica now. recovered
+// reports whether the next requests get their grants.
 func afterFailover(t *testing.T, plant func(*redisstore.Store)) (first []answer, recovered bool) {
 	t.Helper()
 	old, next := redistest.Start(t), redistest.Start(t)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// way is an address that leads to a server, and can be made to lead to another.
+// way is an address that leads to a server, and can be redirected.
 type way struct {
 	listener net.Listener
 
@@ -53,7 +53,7 @@ func (w *way) lead(to string) {
 	w.to, w.conns = to, nil
 }
 
-// redirect has new connections lead to another server; those that there are go on.
+// redirect makes new connections lead to another server; open connections go on.
 func (w *way) redirect(to string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

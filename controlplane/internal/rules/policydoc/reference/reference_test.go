@@ -104,8 +104,8 @@ func reached(t *testing.T, all schemas, visit func(name string, fields []fieldOf
 	}
 }
 
-// fieldNames finds where the reader of policy sets knows a field, lookups where it looks for one
-// ahead of the others.
+// fieldNames finds where the reader of policy sets knows a field; lookups finds where it reads a
+// field ahead of all others.
 var (
 	fieldNames = regexp.MustCompile(`(?:field\{|^\t+\{|, \{)"([a-z0-9_]+)", (?:func\(|r\.|set\(|add\(|done)`)
 	lookups    = regexp.MustCompile(`n\.Keys\[0\] == "([a-z0-9_]+)"`)
@@ -119,8 +119,8 @@ var enumeration = map[string]fmt.Stringer{
 	"HeaderPresent": policy.HeaderPresent, "HeaderAbsent": policy.HeaderAbsent,
 }
 
-// The reader is looked at as text, so that a field cannot be added to it alone: each must be in as
-// many schemas as mappings read it.
+// The reader is checked as text, so that a field cannot be added to it alone: the number of schemas
+// with a field must be the number of mappings that read it.
 func TestEveryFieldThatIsReadIsDescribed(t *testing.T) {
 	known, found := map[string]int{}, map[string]int{}
 	reached(t, described(t), func(_ string, fields []fieldOf) {
