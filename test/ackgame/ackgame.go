@@ -15,7 +15,7 @@ import (
 // Call asks a control plane; an error is an answer that did not come.
 type Call func(method, path string, body []byte, header ...string) (status int, answer []byte, err error)
 
-// Set is a policy set that has what the game changes: the quota of policy a.
+// Set is a policy set whose quota of policy a the game changes.
 const Set = `version: weir/v1
 identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}
 tiers: [free, gold]
@@ -24,8 +24,8 @@ policies:
   - {name: b, partition: [consumer], limit: {quota: 10, window: 1h}}
 `
 
-// Game is what was acknowledged, by what it is about. What was refused or got no answer may have
-// been made or not, and is not in it.
+// Game has the acknowledged changes, by subject. A change that was refused or got no answer may
+// have been made or not, and is not in it.
 type Game struct {
 	T      testing.TB
 	Random *rand.Rand
@@ -35,11 +35,10 @@ type Game struct {
 	Set func(quota int) string
 
 	want map[string]string
-	// held are changes that a control plane has acknowledged as not durable yet, by what they are
-	// about.
+	// held are changes that a control plane has acknowledged as not durable yet, by subject.
 	held map[string]int
-	// Made counts changes that were acknowledged, Held those of them that were not durable, Refused
-	// those that were not.
+	// Made counts acknowledged changes, Held the acknowledged changes that were not durable, and
+	// Refused the changes without an acknowledgement.
 	Made, Held, Refused int
 }
 
@@ -53,7 +52,7 @@ const (
 	unknown
 )
 
-// change makes a change through a control plane, and notes what is so if it is acknowledged.
+// change makes a change through a control plane, and notes the new state if it is acknowledged.
 func (g *Game) change(plane int, about, so, method, path, body string) outcome {
 	g.T.Helper()
 	kind := "application/json"
@@ -140,7 +139,8 @@ func (g *Game) rollOut(plane int) {
 	}
 }
 
-// Dies says that a control plane dies: what it alone holds, and has said so, dies with it.
+// Dies notes that a control plane dies: changes that it alone holds, and has acknowledged as such,
+// die with it.
 func (g *Game) Dies(plane int) {
 	for about, at := range g.held {
 		if at == plane {
@@ -150,8 +150,9 @@ func (g *Game) Dies(plane int) {
 	}
 }
 
-// Bans says of each caller whose state is known whether a ban was acknowledged last, and not taken
-// back: then nodes refuse it with 403. Of one with a ban and a bypass nothing is said.
+// Bans returns, for each caller whose state is known, whether its last acknowledged change was a
+// ban that was not taken back: then nodes refuse it with 403. It leaves out a caller with a ban and
+// a bypass.
 func (g *Game) Bans() map[string]bool {
 	banned := map[string]bool{}
 	for about, so := range g.want {
@@ -186,7 +187,7 @@ func (g *Game) String() string {
 		g.Refused)
 }
 
-// is is what a control plane says now of what was changed.
+// is returns the present state of a subject, as a control plane answers it.
 func is(call Call, about string) string {
 	kind, who, _ := strings.Cut(about, " ")
 	path := map[string]string{

@@ -179,7 +179,7 @@ func TestInstalledWithEachOfTheValues(t *testing.T) {
 	})
 }
 
-// An upgrade keeps what clients know: tokens and certificates; and what the store holds: the claim.
+// An upgrade keeps the tokens and certificates of clients, and the claim with the store.
 func TestUpgradedRolledBackAndUninstalled(t *testing.T) {
 	r := release{t, cluster(t)}
 	r.helm("install", "weir", before, "--set", "tls.enabled=true")
@@ -244,7 +244,7 @@ func (r release) uid(path string) string {
 	return o["metadata"].(map[string]any)["uid"].(string)
 }
 
-// The certificate that the chart makes is one with which `weir serve` can be called by its names.
+// With the certificate that the chart makes, `weir serve` can be called by its names.
 func TestTheMadeCertificateFits(t *testing.T) {
 	output := render(t, "--set", "tls.enabled=true", "-n", "weir")
 	objects, err := kubetest.Parse(output)
@@ -280,7 +280,7 @@ func TestTheMadeCertificateFits(t *testing.T) {
 	}
 }
 
-// What kustomize builds of the base is accepted, and so is an overlay.
+// The objects that kustomize builds of the base are accepted, and so are the objects of an overlay.
 func TestTheBaseForKustomizeIsAccepted(t *testing.T) {
 	r := release{t, cluster(t)}
 	overlay := t.TempDir()

@@ -28,7 +28,7 @@ func pageBlocks(t *testing.T) (all []block) {
 	return all
 }
 
-// What the page says is done, in its order: helm's commands are run, manifests applied, and in
+// The steps of the page are done in their order: helm's commands are run, manifests applied, and in
 // between the pods must be acceptable.
 func TestThePageWorks(t *testing.T) {
 	r := release{t, clusterWithKinds(t)}
@@ -80,7 +80,7 @@ func (r release) shell(dir, line string) {
 	}
 }
 
-// The configuration that the page makes of envoy.yaml is one that Envoy loads.
+// Envoy loads the configuration that the page makes of envoy.yaml.
 func TestThePagesEnvoyConfigurationLoads(t *testing.T) {
 	line := regexp.MustCompile(`(?m)^sed .* envoy.yaml > /tmp/envoy.yaml$`).FindString(read(t, page))
 	configuration := filepath.Join(t.TempDir(), "envoy.yaml")

@@ -24,7 +24,7 @@ const (
 
 var rewrite = flag.Bool("write", false, "write the golden files and deploy/kustomize/weir.yaml anew")
 
-// run runs a program of the cache, without the user's settings, and returns what it prints.
+// run runs a program of the cache, without the user's settings, and returns its output.
 func run(t *testing.T, kubeconfig, program string, arguments ...string) (output, complaints string, err error) {
 	t.Helper()
 	command := exec.Command(kubetest.Program(t, program), arguments...)
@@ -35,7 +35,7 @@ func run(t *testing.T, kubeconfig, program string, arguments ...string) (output,
 	return out.String(), complain.String(), err
 }
 
-// render is what the chart makes of values, without a cluster.
+// render returns the objects that the chart makes of values, without a cluster.
 func render(t *testing.T, arguments ...string) string {
 	t.Helper()
 	output, complaints, err := run(t, "", "helm", append([]string{"template", "weir", chart}, arguments...)...)
@@ -87,7 +87,7 @@ func mustBe(t *testing.T, path, got string) {
 	}
 }
 
-// The rules and the dashboard are those of deploy/, not copies.
+// The chart uses the rules and the dashboard of deploy/, and no copies.
 func TestMonitoringIsThatOfDeploy(t *testing.T) {
 	objects, err := kubetest.Parse(render(t, "--set",
 		"prometheusRule.enabled=true,dashboard.enabled=true,serviceMonitor.enabled=true"))

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// A pod is what the chart's Deployment would start, with its volumes as folders of this machine.
+// A pod runs the command of the chart's Deployment, with its volumes as folders of this machine.
 type pod struct {
 	t       *testing.T
 	dir     string

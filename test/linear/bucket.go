@@ -23,7 +23,7 @@ type Taken struct {
 	Contended bool
 }
 
-// bucket is the state of the model: what is missing from a full bucket as of an instant.
+// bucket is the state of the model: the tokens that a full bucket lacks as of an instant.
 type bucket struct{ debt, last int64 }
 
 // Buckets is the model of token buckets, one for each key, that earn num units a microsecond, of
@@ -65,7 +65,7 @@ func Buckets(num, den, burst int64) porcupine.Model {
 	return model.ToModel()
 }
 
-// partition splits a history into those of its keys.
+// partition splits a history into the histories of its keys.
 func partition(key func(input any) int) func([]porcupine.Operation) [][]porcupine.Operation {
 	return func(all []porcupine.Operation) [][]porcupine.Operation {
 		place := map[int]int{}

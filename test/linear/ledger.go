@@ -2,15 +2,15 @@ package linear
 
 import "github.com/anishathalye/porcupine"
 
-// Ask is what a node asks of the control plane: tokens of a bucket, or of several for one request,
-// which needs all or none of them. Buckets that are asked for together are of one group.
+// Ask is a node's request to the control plane: for tokens of a bucket, or of several for one
+// request, which needs all or none of them. Buckets that are asked for together are of one group.
 type Ask struct {
 	Group int
 	Parts []Part
 }
 
-// Part is what is asked of one bucket, 0 or 1, of the group: the cost of a number of waiting
-// requests, and tokens to keep beyond it.
+// Part is the part of a request for one bucket, 0 or 1, of the group: the cost of a number of
+// waiting requests, and tokens to keep beyond it.
 type Part struct {
 	Bucket        int
 	Waiting, Cost int64

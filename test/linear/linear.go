@@ -20,7 +20,8 @@ const checkTimeout = 30 * time.Second
 // even after the last look.
 const never = 1 << 62
 
-// History is what many clients saw. The zero value is empty. It is safe for concurrent use.
+// History has the observations of many clients. The zero value is empty. It is safe for concurrent
+// use.
 type History struct {
 	mu         sync.Mutex
 	clock      int64
@@ -35,13 +36,13 @@ func (h *History) Begin() (called int64) {
 	return h.clock
 }
 
-// End notes what a client asked for, and what it was answered just now.
+// End notes a client's request, and the answer that it got now.
 func (h *History) End(client int, called int64, input, output any) {
 	h.add(client, called, input, output, false)
 }
 
-// Lost notes what a client asked for and that no answer came: it may have taken effect, or may yet,
-// or never. The model gets a nil output.
+// Lost notes a client's request without an answer: it may have taken effect, or may yet, or never.
+// The model gets a nil output.
 func (h *History) Lost(client int, called int64, input any) { h.add(client, called, input, nil, true) }
 
 func (h *History) add(client int, called int64, input, output any, lost bool) {

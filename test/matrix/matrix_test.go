@@ -34,7 +34,7 @@ const (
 	patience   = 30 * time.Second
 	adminToken = "the-administrator-of-the-tests"
 	nodeToken  = "the-envoys-of-the-tests"
-	// quota is that of each policy, for an hour: nothing comes back during a test.
+	// quota is the quota of each policy, for an hour: no token comes back during a test.
 	quota = 10
 )
 
@@ -137,7 +137,7 @@ func start(t *testing.T, version string) *world {
 	return w
 }
 
-// retries are what envoy.yaml says to leave out in Envoy 1.36.
+// retries is the part of envoy.yaml that must be left out in Envoy 1.36.
 var retries = regexp.MustCompile(`(?m)^          retry_policy:\n(            .*\n)+`)
 
 func withoutRetries(t *testing.T, config string) string {
@@ -227,7 +227,7 @@ func loads(t *testing.T, w *world) {
 	}
 }
 
-// headers checks an answer that passes and one that does not.
+// headers checks an answer to a request that passes, and an answer to a refused request.
 func headers(t *testing.T, w *world) {
 	w.apply(t, policies("  - {name: shown, match: {paths: [/shown]}, partition: [], limit: {quota: 1, window: 1h}, "+
 		"mode: local}\n"))
@@ -256,7 +256,7 @@ func push(t *testing.T, w *world) {
 	}
 }
 
-// ladder checks what each mode does while the control plane is away and after it has come back.
+// ladder checks how each mode decides while the control plane is away and after it has come back.
 func ladder(t *testing.T, w *world) {
 	w.apply(t, policies("  - {name: failing, match: {paths: [/failing]}, partition: [], limit: {quota: 1000, window: "+
 		"1h}, mode: strict, on_failure: [allow]}\n"+

@@ -157,7 +157,7 @@ func (w *gatewayWorld) write(name, text string) {
 	sum := sha256.Sum256(moduleBytes(w.t))
 	text = strings.NewReplacer("$DIR", w.dir, "$UPSTREAM", strconv.Itoa(w.upstream.Port), "$CA", encoded("ca.crt"),
 		"$CERTIFICATE", encoded("tls.crt"), "$KEY", encoded("tls.key"),
-		// What the page says of a cluster is elsewhere on this machine.
+		// On this machine the addresses of the page's cluster differ.
 		"weir.weir.svc.cluster.local, port_value: 8080", "127.0.0.1, port_value: "+strconv.Itoa(w.control.Port),
 		"port: 80}]}", "port: "+strconv.Itoa(w.port)+"}]}",
 		"{name: shop, port: 80}", "{group: gateway.envoyproxy.io, kind: Backend, name: shop}",
@@ -309,8 +309,7 @@ spec:
       backendRefs: [{name: shop, port: 80}]
 `
 
-// A module that is not the one of the checksum never runs: its routes answer 500, or pass where
-// failOpen says so.
+// A module with another checksum never runs: its routes answer 500, or pass if failOpen says so.
 func TestEnvoyGatewayRefusesAnotherModule(t *testing.T) {
 	filter := withInline(t, inline("loaded", quota))
 	// Envoy Gateway makes the cluster of modules, which standalone changes, while there is a
@@ -331,7 +330,7 @@ func TestEnvoyGatewayRefusesAnotherModule(t *testing.T) {
 	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "loaded" })
 }
 
-// Envoy's own limit stands behind the filter: what Weir refuses does not count there.
+// Envoy's own limit comes after the filter: requests that Weir refuses do not count there.
 func TestEnvoyGatewayOwnLimits(t *testing.T) {
 	w := aGateway(t, withInline(t, inline("weir", quota)))
 	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "weir" })
@@ -354,7 +353,7 @@ func TestEnvoyGatewayOwnLimits(t *testing.T) {
 		t.Errorf("%v, of which %d were refused by Weir: want all, as Envoy's own limit is larger", statuses, byWeir)
 	}
 
-	// Now Weir's is the larger one.
+	// Now Weir's limit is the larger limit.
 	w.write("resources/own.yaml", strings.Replace(own, "requests: 120", "requests: 7", 1))
 	w.write("resources/filter.yaml", withInline(t, inline("larger", 1000)))
 	awaitAnswer(t, "Envoy's refusal", w.url("/"), func(a answer) bool {
@@ -402,7 +401,7 @@ func TestManifestsOfEnvoyGatewayAreAccepted(t *testing.T) {
 	accepts(t, k, gatewayPagePath, 6)
 }
 
-// accepts applies all manifests of a page, which has at least so many blocks.
+// accepts applies all manifests of a page, which has at least `least` blocks.
 func accepts(t *testing.T, k *kubetest.Server, page string, least int) {
 	t.Helper()
 	for _, namespace := range []string{"weir", "envoy-gateway-system", "shop"} {

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// An image is what `docker build --target filter` makes: one layer, which holds the filter as
-// plugin.wasm. A registry of the test serves it.
+// An image is like the result of `docker build --target filter`: one layer, which holds the filter
+// as plugin.wasm. A registry of the test serves it.
 type image struct {
 	// host is the registry, reference the image in it, digest that of its manifest.
 	host, reference, digest string
@@ -160,8 +160,8 @@ func anImageFromARegistry(t *testing.T, m *mesh) {
 	limits(t, p.url("/"), "from-image", quota)
 }
 
-// With an image that cannot be fetched the agent puts in place of the filter what refuses
-// everything, or nothing at all where failStrategy is FAIL_OPEN.
+// If an image cannot be fetched, the agent replaces the filter by a filter that refuses everything,
+// or, if failStrategy is FAIL_OPEN, by nothing.
 func anImageThatIsMissing(t *testing.T, m *mesh) {
 	for strategy, want := range map[string]int{"FAIL_OPEN": http.StatusOK, "FAIL_CLOSE": http.StatusForbidden} {
 		t.Run(strategy, func(t *testing.T) {

@@ -129,7 +129,7 @@ func store(t *testing.T, k *kubetest.Server, manifests string) {
 	t.Cleanup(func() { remove(t, k, manifests) })
 }
 
-// remove takes the objects of manifests away. One that is not there is no error.
+// remove takes the objects of manifests away. A missing object is no error.
 func remove(t *testing.T, k *kubetest.Server, manifests string) {
 	t.Helper()
 	objects, err := kubetest.Parse(manifests)
@@ -155,7 +155,7 @@ func remove(t *testing.T, k *kubetest.Server, manifests string) {
 type workload struct {
 	// kind is router or sidecar.
 	kind, name, namespace string
-	// labels are those of its pod.
+	// labels are the labels of its pod.
 	labels string
 	// address is one at which nothing else of the mesh is: istiod takes an endpoint there for the
 	// proxy's own. Nothing listens there.
@@ -166,7 +166,7 @@ func (w workload) node() string {
 	return fmt.Sprintf("%s~%s~%s.%s~%[4]s.svc.cluster.local", w.kind, w.address, w.name, w.namespace)
 }
 
-// bootstrap is the configuration with which an Envoy asks istiod for all others.
+// bootstrap is the configuration with which an Envoy asks istiod for all other configuration.
 const bootstrap = `
 node:
   id: %s
@@ -322,7 +322,7 @@ func (g *ground) withControlPlane(policies string) *stack.ControlPlane {
 	return c
 }
 
-// A plugin is what WasmPlugin and TrafficExtension say alike. Zero values are left out.
+// A plugin has the fields that WasmPlugin and TrafficExtension share. Zero values are left out.
 type plugin struct {
 	name, pluginName, phase, failStrategy, url, config, match string
 	priority                                                  int

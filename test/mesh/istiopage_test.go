@@ -24,7 +24,7 @@ spec:
 
 // A cluster accepts each manifest of the page as it stands there.
 func manifestsOfIstioAreAccepted(t *testing.T, m *mesh) {
-	// kubetest applies as one manager, and so would replace what it applied before.
+	// kubetest applies as one manager, and so would replace the objects that it applied before.
 	const deployments = "/apis/apps/v1/namespaces/istio-system/deployments"
 	if status, answer, err := m.kubernetes.Call("POST", deployments, "application/yaml", installed); err != nil ||
 		status != 201 {
@@ -33,8 +33,8 @@ func manifestsOfIstioAreAccepted(t *testing.T, m *mesh) {
 	accepts(t, m.kubernetes, istioPage, 7)
 }
 
-// The page's way to the first 429, with each of the two kinds. A ServiceEntry stands for the
-// Service of the control plane, and a file for the image.
+// The page's way to the first 429, with each of the two kinds. A ServiceEntry replaces the Service
+// of the control plane, and a file replaces the image.
 func istioPageLeadsToARefusal(t *testing.T, m *mesh) {
 	for _, kind := range []string{"WasmPlugin", "TrafficExtension"} {
 		t.Run(kind, func(t *testing.T) {

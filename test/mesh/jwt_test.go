@@ -25,7 +25,7 @@ func (i issuer) keys(t *testing.T) string {
 	}}}))
 }
 
-// token is one for a subject.
+// token returns a token for a subject.
 func (i issuer) token(t *testing.T, subject string) string {
 	t.Helper()
 	header := encode(t, map[string]string{"alg": "RS256", "kid": "one", "typ": "JWT"})

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// mostMemory is what docs/run/istio.md says that the filter adds at most to a sidecar of two
-// workers, in megabytes.
+// mostMemory is the most memory that the filter adds to a sidecar of two workers according to
+// docs/run/istio.md, in megabytes.
 const mostMemory = 80
 
-// The filter's virtual machines are one for each worker and one for Envoy's main thread.
+// The filter has a virtual machine for each worker, and a virtual machine for Envoy's main thread.
 func memoryOfASidecar(t *testing.T, m *mesh) {
 	g := aGround(t, m, "memory")
 	bare := g.start()

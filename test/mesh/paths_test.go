@@ -14,7 +14,8 @@ var spellings = map[string]bool{
 	"/%2Fshorten": false, "/shorten%2F": false, "/shorten/": false, "/SHORTEN": false,
 }
 
-// What SECURITY.md says of paths under Istio, by default and with the setting that it recommends.
+// The statements of SECURITY.md about paths under Istio, by default and with the setting that it
+// recommends.
 func spellingsOfAPath(t *testing.T, m *mesh) {
 	g := aGround(t, m, "paths")
 	g.store(plugin{name: "weir", pluginName: "weir", config: `{policyset: {version: weir/v1, policies: ` +

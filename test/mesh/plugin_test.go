@@ -41,8 +41,8 @@ func aGatewayIsLimited(t *testing.T, m *mesh) {
 	}
 }
 
-// withProbe is a plugin configuration with an inline limit, and one that has the name of its
-// path, by which a test sees that the configuration is in force.
+// withProbe returns a plugin configuration with an inline limit, and a second limit that has the
+// name of its path. By it a test sees that the configuration is in force.
 func withProbe(name string, quota int, probe string) string {
 	return fmt.Sprintf("{policyset: {version: weir/v1, policies: [{name: %s, match: {paths: [/]}, partition: [], "+
 		"limit: {quota: %d, window: 1h}, mode: local}, {name: %s, match: {paths: [/%[3]s]}, partition: [], "+
@@ -57,7 +57,7 @@ func awaitProbe(t *testing.T, p *proxy, probe string) {
 }
 
 // An edit makes new virtual machines, because Istio puts the version of the object into their
-// environment; a new module does, too. What was used stays used.
+// environment; a new module does, too. Used tokens stay used.
 func editsKeepBuckets(t *testing.T, m *mesh) {
 	g := aGround(t, m, "edits")
 	weir := plugin{name: "weir", pluginName: "weir", config: withProbe("kept", quota, "one")}
@@ -83,8 +83,8 @@ func editsKeepBuckets(t *testing.T, m *mesh) {
 	}
 }
 
-// An Envoy keeps what istiod gave it. While istiod is away, limits hold and Weir's control plane
-// changes them; what is changed in Kubernetes meanwhile comes when istiod is back.
+// An Envoy keeps the configuration from istiod. While istiod is away, limits hold and Weir's
+// control plane changes them. Changes in Kubernetes arrive when istiod is back.
 func limitsHoldWithoutIstiod(t *testing.T, m *mesh) {
 	g := aGround(t, m, "without-istiod")
 	c := g.withControlPlane(leased("first", quota))
@@ -133,9 +133,9 @@ func written(t *testing.T, code []byte) string {
 	return path
 }
 
-// Envoy refuses a module that it cannot load, and goes on with the one that it has. One that starts
-// with such a module answers 500 until a good one comes. failStrategy changes neither: it is for a
-// module that ran and crashed.
+// Envoy refuses a module that it cannot load, and goes on with its present module. An Envoy that
+// starts with such a module answers 500 until a good module comes. failStrategy changes neither: it
+// is for a module that ran and crashed.
 func aModuleThatCannotBeLoaded(t *testing.T, m *mesh) {
 	broken := "file://" + written(t, []byte(strings.Repeat("this is no module", 300)))
 	for _, strategy := range []string{"FAIL_OPEN", "FAIL_CLOSE"} {
@@ -166,8 +166,8 @@ func aModuleThatCannotBeLoaded(t *testing.T, m *mesh) {
 	}
 }
 
-// Istio leaves vm_id empty, so all plugins of an Envoy share what it keeps. Envoy's name of a
-// plugin has that of its manifest, which keeps two apart that have no pluginName.
+// Istio leaves vm_id empty, so all plugins of an Envoy share their data. Envoy's name of a plugin
+// has the name of its manifest in it, which keeps two plugins apart that have no pluginName.
 func twoPluginsWithoutANameOfTheirOwn(t *testing.T, m *mesh) {
 	g := aGround(t, m, "unnamed")
 	g.store(plugin{name: "one", config: withProbe("same", quota, "one")}.wasmPlugin())
@@ -179,7 +179,7 @@ func twoPluginsWithoutANameOfTheirOwn(t *testing.T, m *mesh) {
 }
 
 // Two plugins with one control plane each ask it for every request: a limit counts twice, whatever
-// their names are. One plugin is enough, whose policies match what each would.
+// their names are. One plugin is enough, with policies that match the requests of both.
 func twoPluginsOfOneControlPlaneCountTwice(t *testing.T, m *mesh) {
 	g := aGround(t, m, "twice")
 	c := g.withControlPlane(leased("shared", quota))
@@ -192,7 +192,7 @@ func twoPluginsOfOneControlPlaneCountTwice(t *testing.T, m *mesh) {
 	}
 }
 
-// A plugin is in the proxies that its selector names, and in no others.
+// A plugin is in the proxies that its selector names, and in no other proxies.
 func aPluginIsWhereItsSelectorSays(t *testing.T, m *mesh) {
 	g := aGround(t, m, "selected")
 	other := *g

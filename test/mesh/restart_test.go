@@ -22,8 +22,8 @@ policies:
      on_failure: {then: deny}}
 `
 
-// Envoy Gateway ends the Envoy of a Gateway that is taken away, and starts another when it comes
-// back. That has full buckets of its own; what the control plane counts stays used.
+// Envoy Gateway ends the Envoy of a Gateway that is taken away, and starts a new Envoy when it
+// comes back. The new Envoy's own buckets are full; tokens that the control plane counts stay used.
 func TestEnvoyGatewayRestartsAnEnvoy(t *testing.T) {
 	w := aGateway(t, gatewayPage(t, "EnvoyExtensionPolicy", "type: HTTP"))
 	apply := func(policies string) {
@@ -55,7 +55,7 @@ func TestEnvoyGatewayRestartsAnEnvoy(t *testing.T) {
 	w.awaitSilence()
 	w.write("resources/page.yaml", string(manifests))
 	w.listens(t)
-	// Only the new Envoy can apply a version that is newer than the old one.
+	// Only the new Envoy can apply a version that is newer than the old Envoy.
 	apply(restartPolicies + "  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, " +
 		"window: 24h}, mode: local}\n")
 	limits(t, w.url("/own"), "own", quota)

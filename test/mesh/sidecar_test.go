@@ -46,8 +46,9 @@ spec:
   egress: [{hosts: ["./$SEEN.$NAMESPACE.svc.cluster.local"]}]
 `
 
-// A sidecar limits what comes in to its service. Where a Sidecar resource hides the control plane's
-// host, nothing is limited and the log says why, once; as soon as the host is listed, limits hold.
+// A sidecar limits the requests to its service. If a Sidecar resource hides the control plane's
+// host, no request is limited and the log says why, once. As soon as the host is listed, limits
+// hold.
 func aSidecarThatDoesNotSeeTheControlPlane(t *testing.T, m *mesh) {
 	g := &ground{mesh: m, t: t, namespace: "sidecar", port: kubetest.FreePort(t), upstream: upstream(t)}
 	c := controlPlane(t, leased("inbound", quota))

@@ -28,7 +28,7 @@ const (
 	grace      = 3 * time.Second
 	adminToken = "the-administrator-of-the-tests"
 	nodeToken  = "the-envoys-of-the-tests"
-	// quota and requests are those of the tests: nothing comes back within the window.
+	// quota and requests are the numbers of all tests: no token comes back within the window.
 	quota    = 100
 	requests = 150
 )
@@ -40,7 +40,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// show prints what a process wrote at last, if the test has failed.
+// show prints the last output of a process, if the test has failed.
 func show(t *testing.T, p *stack.Process) {
 	if t.Failed() {
 		t.Logf("%s wrote at last:\n%s\n%s", p.Name, p.Stdout.Tail(20), p.Stderr.Tail(40))
@@ -134,7 +134,7 @@ func ask(url string, header ...string) (answer, error) {
 	return answer{response.StatusCode, response.Header, string(body)}, err
 }
 
-// counts sends requests one after another, and counts the answers by status.
+// counts sends requests one after the other, and counts the answers by status.
 func counts(t *testing.T, n int, url string, header ...string) map[int]int {
 	t.Helper()
 	statuses := map[int]int{}
@@ -155,7 +155,8 @@ const (
 	reducedCapacity = `#temporary-reduced-capacity"`
 )
 
-// limits checks that exactly so many of the requests pass, and that the quota refuses the others.
+// limits checks that exactly `pass` of the requests pass, and that the quota refuses all other
+// requests.
 func limits(t *testing.T, url, policy string, pass int, header ...string) {
 	t.Helper()
 	if passed := passes(t, url, policy, []string{quotaExceeded}, header...); passed != pass {
@@ -256,7 +257,7 @@ func (p *proxy) listens(t *testing.T) {
 	}
 }
 
-// signsOfACrash are what Envoy logs when a virtual machine fails.
+// signsOfACrash are Envoy's log lines when a virtual machine fails.
 var signsOfACrash = []string{"Proxy-Wasm plugin in-VM backtrace", "Function: proxy_on", "Uncaught RuntimeError"}
 
 // watch ends an Envoy with the test and fails the test if its filter crashed.

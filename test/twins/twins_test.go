@@ -1,5 +1,5 @@
 // Package twins tests the twins of the Go package client: Python for httpx, TypeScript for fetch.
-// What is missing on this machine fails the tests.
+// If this machine lacks a program, the tests fail.
 package twins
 
 import (
@@ -51,7 +51,7 @@ func run(t *testing.T, dir, program string, arguments ...string) string {
 	return string(output)
 }
 
-// count is the number that a pattern finds in an output: as many tests as there should be ran.
+// count finds the number of tests in an output by a pattern, and fails if it is below least.
 func count(t *testing.T, output, pattern string, least int) {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(output)

@@ -17,9 +17,9 @@ func byHeader(n int, more ...string) string {
 	return setWith(dialectsOff+`, "identity": {"consumer": [{"jwt": "sub"}]}`, all...)
 }
 
-// One operation is one request in the built filter, of which one of so many policies applies: by
-// the value of a header, with a bucket for all, for each value of another header, and for each
-// consumer by a claim.
+// One operation is one request in the built filter. One of the policies applies to it, by the value
+// of a header, with a bucket for all, for each value of another header, or for each consumer by a
+// claim.
 func BenchmarkConditions(b *testing.B) {
 	for _, c := range []struct{ name, partition string }{
 		{"for all", forAll}, {"for each key", `"partition": ["header:x-key"]`}, {"for each claim", `"partition": ["consumer"]`},

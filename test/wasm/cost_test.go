@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// cost is what one request costs, as far as the host can see it: exact, so that a change shows as a
-// change of this file.
+// cost is the cost of one request, as far as the host can see it. It is exact, so that a change
+// shows as a change of this file.
 type cost struct {
 	hostcalls   map[string]uint64
 	entries     map[string]uint64
@@ -44,8 +44,8 @@ var (
 		"proxy_on_context_create": 1, "proxy_on_request_headers": 1, "proxy_on_response_headers": 1,
 		"proxy_on_delete": 1,
 	}
-	// looked is what it takes to know a request, read to look at a bucket, shared to charge it,
-	// headed the headers of a response.
+	// looked is the cost of knowing a request, read of looking at a bucket, shared of charging it,
+	// and headed of reading or writing the headers of a response.
 	looked = map[string]uint64{"proxy_get_header_map_pairs": 1, "clock_time_get": 1}
 	read   = map[string]uint64{"proxy_get_shared_data": 1}
 	shared = map[string]uint64{"proxy_get_shared_data": 1, "proxy_set_shared_data": 1}
@@ -99,7 +99,7 @@ func inFlight(mode string, n int) string {
 	return fmt.Sprintf(`{"name": "p", "mode": %q, "partition": ["header:x-key"], "limit": {"in_flight": %d}}`, mode, n)
 }
 
-// way is a usual way of a request: how it comes to it, and what it costs then.
+// way is a usual way of a request, with its cost.
 type way struct {
 	name  string
 	setup func(t *testing.T) *envoytest.Host
@@ -188,7 +188,7 @@ func TestRequestsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// guard fails if anything was counted oftener than n times what one request may cost.
+// guard fails if any count is more than n times the count for one request.
 func guard(t *testing.T, what string, counts, one map[string]uint64, n uint64) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

@@ -30,7 +30,7 @@ func (c *plane) hearDecisions(call *envoytest.Call, size int, m *wire.Decisions)
 	c.decisions = append(c.decisions, heard{vm: call.VM, at: c.w.now, size: size, Decisions: *m})
 }
 
-// refusals puts together what all messages tell: exact counts by policy, and the refusals.
+// refusals puts together the content of all messages: exact counts by policy, and the refusals.
 func (c *plane) refusals() (counts map[uint32]int64, all []wire.Refusal) {
 	counts = map[uint32]int64{}
 	for _, m := range c.decisions {
@@ -95,5 +95,5 @@ func TestRefusalsAreReported(t *testing.T) {
 	}
 }
 
-// knows has a policy set find consumers in x-key.
+// knows makes a policy set find consumers in x-key.
 const knows = `"identity": {"consumer": [{"header": "x-key"}]}`

@@ -60,8 +60,8 @@ func (f *flight) endAll() {
 	}
 }
 
-// However a stream ends, its place is free then, and the workers of an Envoy have as many requests
-// in flight together as the limit says.
+// However a stream ends, its place is free then, and the workers of an Envoy together fill the
+// limit exactly.
 func TestInFlightWorkersTogether(t *testing.T) {
 	f := &flight{t: t, host: start(t, envoytest.Options{Workers: 3, PluginConfig: alone(places(`"limit": {"in_flight": 20}`))})}
 	r := rand.New(rand.NewPCG(1, 2))

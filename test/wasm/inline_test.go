@@ -20,7 +20,7 @@ func rich(i int) string {
 		`"partition": ["header:x-key", "client_ip"], "if_absent": "shared", "on_failure": {"local_for": "10s", "then": "deny"}, "algorithm": "token_bucket"`)
 }
 
-// inlineSet is a set of so many policies.
+// inlineSet returns a set of n policies.
 func inlineSet(n int, text func(i int) string) string {
 	all := make([]string, n)
 	for i := range all {
@@ -97,8 +97,8 @@ func TestInlinePoliciesAreReadInPassing(t *testing.T) {
 	}
 }
 
-// Policies that are handed out one after the other are those that are kept otherwise, and so are
-// the problems.
+// Policies that are handed out one after the other equal the policies that are kept otherwise, and
+// so do the problems.
 func TestPoliciesInPassingAreTheSame(t *testing.T) {
 	for _, text := range []string{
 		`{"policyset": ` + inlineSet(100, rich) + `}`,

@@ -29,8 +29,8 @@ func atOnce(w *world, r *rand.Rand, d time.Duration, requests func(worker int), 
 	}
 }
 
-// contend has three workers of a node ask for twice what a leased bucket has, and returns what was
-// used.
+// contend makes three workers of a node ask for twice the tokens of a leased bucket, and returns
+// the used tokens.
 func contend(t *testing.T, seed uint64, spoil func(*wire.LeaseReply)) (l *law, w *world) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 3))
@@ -69,7 +69,7 @@ func TestInterleavedWorkersShareALease(t *testing.T) {
 	}
 }
 
-// The test above notices what it is there for: tokens that are credited twice.
+// The test above notices tokens that are credited twice.
 func TestDoubleCreditIsNoticed(t *testing.T) {
 	for seed := range uint64(12) {
 		l, _ := contend(t, seed, func(reply *wire.LeaseReply) {
@@ -86,7 +86,7 @@ func TestDoubleCreditIsNoticed(t *testing.T) {
 }
 
 // All VMs start to look for the policy set in the same instant. Whichever goes first, one of them
-// asks, the others take over what it got, and all limit by it from the same tick on.
+// asks, all others take over its answer, and all limit by it from the same tick on.
 func TestTicksAtOnceElectOneLeader(t *testing.T) {
 	for seed := range uint64(30) {
 		w := newWorld(t, fleet{nodes: 1, workers: 3, seed: seed})

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// report is what a node said of its failure ladder: the worst step, and policies by name.
+// report is a node's report about its failure ladder: the worst step, and policies by name.
 type report struct {
 	node  int
 	at    time.Duration

@@ -17,7 +17,7 @@ func millis(r *rand.Rand, from, to int) time.Duration {
 	return time.Duration(from+r.IntN(to-from+1)) * time.Millisecond
 }
 
-// game sends requests and holds what passes against a law.
+// game sends requests and checks the admitted requests against a law.
 type game struct {
 	world   *world
 	law     *law
@@ -44,7 +44,7 @@ func (g *game) send(node, worker int, cost int64) {
 	g.open = append(g.open, a)
 }
 
-// count takes up what was decided in this step.
+// count notes the decisions of this step.
 func (g *game) count() {
 	still := g.open[:0]
 	for _, a := range g.open {
@@ -117,9 +117,9 @@ func TestLeasedBucketAgainstAnAdversary(t *testing.T) {
 	}
 }
 
-// A node hoards what it was lent, is silent for a while, and spends it in the moment in which
-// another drains the bucket. Tokens that the control plane takes for expired must be so on the
-// node, however long the reply took.
+// A node hoards its lent tokens, is silent for a while, and spends them in the moment in which
+// another node drains the bucket. Tokens that have expired for the control plane must have expired
+// on the node, however long the reply took.
 func TestHoardedTokensExpire(t *testing.T) {
 	for _, late := range []time.Duration{quantum, 60 * quantum, 200 * quantum} {
 		t.Run(fmt.Sprint("replies after ", late), func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestExpiryIsMeasuredFromTheCall(t *testing.T) {
 		if last < w.now-100*time.Millisecond {
 			t.Fatalf("nothing was kept lately: the test says nothing")
 		}
-		// What was kept last may be used until 199.8 - 1 ms after.
+		// The tokens that were kept last may be used until 199.8 - 1 ms after.
 		w.advance(last + 198*quantum - w.now)
 		if a := w.request(0, 0, get("x-key", "a")); !a.passed {
 			t.Errorf("a token of %v ago was not good", w.now-last)
@@ -272,7 +272,7 @@ func TestExpiryIsMeasuredFromTheCall(t *testing.T) {
 	})
 }
 
-// What the control plane has granted is used or lapses: the counter of lapsed tokens and the
+// Tokens that the control plane has granted are used or lapse: the counter of lapsed tokens and the
 // requests that passed add up.
 func TestLapsedTokensAreCounted(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("p", "leased", "10000/1s"))})

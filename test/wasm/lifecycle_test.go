@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// answered is what one answer says to a client about its bucket.
+// answered has the facts about a client's bucket in one answer.
 type answered struct {
 	at        time.Duration
 	node      int
@@ -20,7 +20,7 @@ type answered struct {
 	seconds      int64
 }
 
-// client is one that goes from node to node in turn, alone.
+// client is a client that goes from node to node in turn, alone.
 type client struct {
 	t    *testing.T
 	w    *world
@@ -158,7 +158,7 @@ func lifecycle(t *testing.T, algorithm, mode string, nodes int) {
 	c.neverBack(mode != "strict")
 }
 
-// What fixed windows tell is one end, until it comes.
+// Fixed windows name one end, until it comes.
 func TestAFixedWindowHasOneEnd(t *testing.T) {
 	for _, mode := range []string{"local", "leased", "strict"} {
 		w := newWorld(t, fleet{nodes: 1, set: setWith(`"headers": {"legacy": "discord"}`,

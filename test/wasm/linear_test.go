@@ -77,7 +77,7 @@ func TestInterleavedWorkersAreLinearizable(t *testing.T) {
 	t.Logf("%d requests, %d host calls", operations, steps)
 }
 
-// One seed is one run, to the last host call and answer; another seed is another.
+// One seed is one run, to the last host call and answer; a different seed is a different run.
 func TestOneSeedIsOneRun(t *testing.T) {
 	runs := map[string]bool{}
 	for seed := range uint64(10) {
@@ -96,7 +96,7 @@ func TestOneSeedIsOneRun(t *testing.T) {
 	}
 }
 
-// The tests above notice what they are there for.
+// The tests above notice planted bugs.
 func TestPlantedBugsOfWorkersAreNotLinearizable(t *testing.T) {
 	const putIfAbsent = 0xffffffff
 	for _, c := range []struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// lentPermits is what control planes remember of the claims of a bucket that they have answered,
-// the newest of each node.
+// lentPermits are the answered claims of a bucket that control planes remember, the newest claim of
+// each node.
 type lentPermits map[keyhash.Key]map[string]lentClaim
 
 type lentClaim struct {
@@ -33,8 +33,8 @@ func (c *plane) note(bucket keyhash.Key, claim inflight.Claim, granted int64) {
 	}
 }
 
-// lose has the store lose who holds permits, and know it: they are in doubt for so long. At an
-// instant meanwhile control planes give back what they remember; 0 is never.
+// lose makes the store lose the holders of permits, and know it: they are in doubt for the time
+// doubt. At the instant given, control planes give back the claims that they remember; 0 is never.
 func (c *plane) lose(doubt, given time.Duration) {
 	c.Permits = map[keyhash.Key]inflight.Ledger{}
 	c.LostUntil = c.instant() + quota.Instant(doubt.Microseconds())
@@ -150,11 +150,11 @@ func (c *throng) move(one *throngClient) {
 	}
 }
 
-// loss is what the store can forget of who holds permits: it is in doubt about them for so long.
+// loss is a loss of the store's holders of permits: it is in doubt about them for a time.
 type loss struct {
 	name  string
 	doubt time.Duration
-	// given: control planes give back what they remember.
+	// given is true if control planes give back the claims that they remember.
 	given bool
 }
 

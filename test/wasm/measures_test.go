@@ -26,7 +26,7 @@ func (c *plane) hearMeasures(m *wire.Measures) {
 	}
 }
 
-// What is in flight is reported for as long as it is, by each worker for itself.
+// Requests in flight are reported for as long as they are, by each worker for itself.
 func TestInFlightIsReported(t *testing.T) {
 	for mode, limit := range map[string]string{
 		"local": `"mode": "local", "limit": {"in_flight": 8}`, "leased": `"mode": "leased", "limit": {"in_flight": 8}`,

@@ -35,7 +35,7 @@ type mix struct {
 	*world
 	random *rand.Rand
 	sent   uint64
-	// paused are those that may go away.
+	// paused are the streams that may go away.
 	paused []*envoytest.Stream
 }
 
@@ -161,7 +161,7 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 	}
 }
 
-// The gauge of those that wait is the sum of all workers, and goes down however they end.
+// The gauge of waiting requests is the sum of all workers, and goes down however they end.
 func TestWaitingIsShown(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "strict", "100000/1h", thenAllow))})
 	w.plane.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
@@ -222,7 +222,7 @@ func TestWhatHappensIsShown(t *testing.T) {
 	}
 }
 
-// The age of the policy set is that of the last poll that was answered, whichever worker leads.
+// The age of the policy set is the age of the last answered poll, whichever worker leads.
 func TestAgeOfTheSnapshot(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 3, set: setOf(limits("api", "local", "10/1s"))})
 	for range 60 {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A request that must ask twice, because another took what it had seen, has one deadline.
+// A request must ask twice if another request took the tokens that it had seen. It has one
+// deadline.
 func TestSecondQuestionHasNoNewDeadline(t *testing.T) {
 	when := func(header string) string {
 		return `"match": {"headers": [{"name": "` + header + `", "present": true}]}`
@@ -39,7 +40,7 @@ func TestSecondQuestionHasNoNewDeadline(t *testing.T) {
 }
 
 // Two workers race for the last tokens of two local buckets: no request passes beyond either, and
-// what the loser had charged already is counted.
+// the tokens that the loser had charged already are counted.
 func TestLostRace(t *testing.T) {
 	set := setOf(limits("first", "local", "100/1h"), limits("second", "local", "1/1h"))
 	var w *world
@@ -67,7 +68,7 @@ func TestLostRace(t *testing.T) {
 }
 
 // Local, leased, strict and optimistic policies mixed, with several of each and keys that overlap:
-// no law is broken, and what was charged in vain is little.
+// no law is broken, and few tokens are charged in vain.
 func TestMixedPoliciesUnderLoad(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(
 		limits("each", "local", "300/1s burst 100", thenDeny),

@@ -165,7 +165,7 @@ func passes(t testing.TB, h *envoytest.Host, worker int, r envoytest.Request) (b
 	return false, s
 }
 
-// count sends n requests and counts those that pass.
+// count sends n requests and returns how many pass.
 func count(t testing.TB, h *envoytest.Host, worker, n int, r envoytest.Request) int {
 	t.Helper()
 	passed := 0

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// optimisticLaw is the promise of an optimistic limit: a token bucket whose burst is larger by what
-// nodes can use beyond it.
+// optimisticLaw returns the promise of an optimistic limit: a token bucket whose burst is larger by
+// the tokens that nodes can use beyond it.
 func optimisticLaw(t *testing.T, n int64, window quota.Span, burst, nodes int64) *law {
 	t.Helper()
 	l := newLaw(t, n, window, burst)
@@ -20,8 +20,8 @@ func optimisticLaw(t *testing.T, n int64, window quota.Span, burst, nodes int64)
 	return l
 }
 
-// Everything at once on every node reaches the bound and does not pass it; what was used too much
-// is paid back before anything else passes.
+// A full load at once on every node reaches the bound and does not pass it. The tokens that were
+// used too much are paid back before any other request passes.
 func TestOptimisticBoundIsReachedAndPaidBack(t *testing.T) {
 	for _, nodes := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {

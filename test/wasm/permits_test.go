@@ -27,7 +27,7 @@ func (r *rush) begin(node, worker int) {
 	r.sort()
 }
 
-// sort takes in what has become of requests that waited.
+// sort notes the outcome of the requests that waited.
 func (r *rush) sort() {
 	still := r.pending[:0]
 	for _, s := range r.pending {
@@ -52,7 +52,7 @@ func (r *rush) end(i, how int) {
 	r.open = f.open
 }
 
-// fill has so many requests come to the nodes in turn, and returns how many are in flight then.
+// fill sends n requests to the nodes in turn, and returns how many are in flight then.
 func (r *rush) fill(n int, nodes ...int) int {
 	for i := range n {
 		r.begin(nodes[i%len(nodes)], i%r.fleet.workers)
@@ -93,7 +93,7 @@ func TestLeasedInFlightOverEnvoys(t *testing.T) {
 	for len(r.open) > 0 {
 		r.end(0, len(r.open)%4)
 	}
-	r.pass(100 * time.Millisecond) // Those that waited have their places.
+	r.pass(100 * time.Millisecond) // The requests that waited have places.
 	for len(r.open) > 0 {
 		r.end(0, 0)
 	}
@@ -106,8 +106,9 @@ func TestLeasedInFlightOverEnvoys(t *testing.T) {
 	}
 }
 
-// A lower limit holds from the first request by it on, also where an Envoy has permits of the old
-// one for more: the Envoys together admit no more than fit beside what is in flight.
+// A lower limit holds from the first request by it on, also if an Envoy has permits for more
+// requests of the old limit. The Envoys together admit only the requests that fit beside the
+// requests in flight.
 func TestALowerLimitHoldsAtOnce(t *testing.T) {
 	r := newRush(t, fleet{nodes: 2, workers: 2, set: leasedPlaces(`"limit": {"in_flight": 40}`)})
 	r.fill(4, 0, 1)

@@ -21,10 +21,10 @@ type plane struct {
 	*scenariotest.Plane
 	w      *world
 	secret [16]byte
-	// lent is what was answered about permits.
+	// lent has the answers about permits.
 	lent lentPermits
 
-	// orders are what is ordered beside the policy set.
+	// orders are the orders beside the policy set.
 	orders wire.Enforcement
 
 	polls    []*poll   // that wait
@@ -40,11 +40,11 @@ type plane struct {
 	lease    func(c *envoytest.Call, req wire.LeaseRequest) bool
 	snapshot func([]byte) []byte
 	reply    func(*wire.LeaseReply)
-	// down: neither polls nor lease requests nor reports are answered. reports are those that came
-	// in.
+	// down is true if neither polls nor lease requests nor reports are answered. reports are the
+	// received reports.
 	down    bool
 	reports []report
-	// people is what is known of consumers, as of the revision; nil: no node hears of any.
+	// people are the records of consumers, as of the revision; with nil no node hears of any.
 	people   map[keyhash.Key]wire.Consumer
 	revision uint64
 	// questions about consumers that came in.
@@ -203,7 +203,7 @@ func (c *plane) bytes(version uint64) []byte {
 	return b
 }
 
-// push makes a policy set the next version and sends it to the nodes that wait for one.
+// push makes a policy set the next version and sends it to the nodes that wait for a version.
 func (c *plane) push(set string) uint64 { return c.pushAs(c.Version+1, set) }
 
 // pushAs is push with any version number.
@@ -214,7 +214,7 @@ func (c *plane) pushAs(version uint64, set string) uint64 {
 	return c.Version
 }
 
-// order replaces what is ordered and tells the nodes that wait.
+// order replaces the orders and sends them to the nodes that wait.
 func (c *plane) order(orders ...wire.Order) {
 	c.orders.Revision++
 	c.orders.Orders = orders

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// beside starts plugins side by side in one process. All of them have the same vm_id and root_id; a
-// plugin has the name before the colon, if there is one.
+// beside starts plugins side by side in one process. All of them have the same vm_id and root_id. A
+// set may begin with the plugin's name and two colons; otherwise the name is weir.
 func beside(t *testing.T, sets ...string) []*envoytest.Host {
 	t.Helper()
 	store := envoytest.NewStore()
@@ -32,7 +32,7 @@ func beside(t *testing.T, sets ...string) []*envoytest.Host {
 	return plugins
 }
 
-// turns sends n requests through each plugin in turn and counts what passed.
+// turns sends n requests through each plugin in turn and counts the requests that passed.
 func turns(t *testing.T, plugins []*envoytest.Host, n int) (passed []int) {
 	t.Helper()
 	passed = make([]int, len(plugins))
@@ -69,8 +69,8 @@ func TestPluginsSideBySide(t *testing.T) {
 	}
 }
 
-// A plugin that works alone never obeys what another plugin of the process has from a control
-// plane.
+// A plugin that works alone never obeys policies that another plugin of the process has from a
+// control plane.
 func TestAPluginAloneBesideOneWithAControlPlane(t *testing.T) {
 	store := envoytest.NewStore()
 	w := newWorld(t, fleet{})
@@ -164,7 +164,7 @@ func TestAnOldInlineSetDrains(t *testing.T) {
 	}
 }
 
-// A set that comes back after it was gone keeps what was used under the one in between.
+// A set that comes back after it was gone keeps the tokens that were used under the set in between.
 func TestAnInlineSetComesBack(t *testing.T) {
 	set := func(rate string) []byte { return alone(setOf(limits("p", "local", rate))) }
 	h := start(t, envoytest.Options{VMID: "v", RootID: "r", DrainTime: time.Second, PluginConfig: set("10/1h")})

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// reference decides by a full log of what was admitted, without any of the filter's arithmetic.
+// reference decides by a full log of the admitted requests, without any of the filter's arithmetic.
 // Times are microseconds from the beginning of a window.
 type reference struct {
 	algorithm            quota.Algorithm
@@ -21,8 +21,8 @@ type reference struct {
 
 type admission struct{ at, n int64 }
 
-// decide answers a request of n at a time. A clock that steps back behind what was admitted last
-// stands still.
+// decide answers a request of n at a time. A clock that steps back behind the last admission stands
+// still.
 func (r *reference) decide(at, n int64) (allowed bool, left, retry int64) {
 	now := max(at, r.last)
 	live := r.admitted[:0]

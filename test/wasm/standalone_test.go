@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// A wrong plugin configuration keeps the proxy from starting, and its log says what is wrong and
-// where.
+// A wrong plugin configuration keeps the proxy from starting, and its log names the mistake and its
+// place.
 func TestWrongConfigurationRefusesThePlugin(t *testing.T) {
 	p := func(fields string) string {
 		return `{"policyset": {"version": "weir/v1", "policies": [{"name": "p", "partition": [], ` + fields + `}]}}`
@@ -80,7 +80,8 @@ func TestEveryProblemIsListed(t *testing.T) {
 	}
 }
 
-// A listener update with a wrong configuration is rejected as a whole; what was in force stays.
+// A listener update with a wrong configuration is rejected as a whole; the earlier configuration
+// stays in force.
 func TestWrongUpdateLeavesTheOldPolicies(t *testing.T) {
 	h := start(t, envoytest.Options{PluginConfig: alone(setOf(limits("p", "local", "3/1h")))})
 	count(t, h, 0, 2, get("x-key", "a"))

@@ -44,7 +44,7 @@ func (b *textbook) take(now, n int64) (allowed bool, left, retry, full int64) {
 
 func roundUp(a, b int64) int64 { return (a + b - 1) / b }
 
-// traffic is how requests come: pause is the time to the next one.
+// traffic is a pattern of requests: pause returns the time to the next request.
 type traffic struct {
 	name  string
 	pause func(r *rand.Rand) time.Duration

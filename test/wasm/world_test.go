@@ -14,8 +14,8 @@ import (
 // exactly at a step.
 const quantum = time.Millisecond
 
-// fleet says what a world is made of. The zero value is no node, and a control plane that answers
-// in 2 ms.
+// fleet lists the parts of a world. The zero value is no node, and a control plane that answers in
+// 2 ms.
 type fleet struct {
 	nodes, workers int // workers: 0 means 1
 	set            string
@@ -40,7 +40,7 @@ type world struct {
 	waiting []*attempt
 }
 
-// attempt is one request and what became of it.
+// attempt is one request and its outcome.
 type attempt struct {
 	node, worker int
 	stream       *envoytest.Stream
@@ -87,7 +87,7 @@ func (w *world) start(i int) *envoytest.Host {
 	})
 }
 
-// after has the control plane do something later.
+// after makes the control plane do something later.
 func (w *world) after(d time.Duration, fire func()) {
 	w.due.Add(w.now+d, fire)
 }
@@ -115,7 +115,7 @@ func (w *world) fire() {
 	}
 }
 
-// skip jumps over a time in which nothing is to happen: what was due in it is late.
+// skip jumps over a time in which nothing happens: events that were due in it are late.
 func (w *world) skip(d time.Duration) {
 	for _, h := range w.nodes {
 		h.StepMonotonicClock(d)
@@ -175,7 +175,7 @@ func (w *world) ask(node, worker int, r envoytest.Request) *attempt {
 	return a
 }
 
-// decision reads what was decided on a done attempt.
+// decision returns the decision on a done attempt.
 func (w *world) decision(a *attempt) decision {
 	w.t.Helper()
 	d, ok := readDecision(w.t, a.stream)

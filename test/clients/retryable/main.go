@@ -36,7 +36,7 @@ func main() {
 	running.Wait()
 }
 
-// send returns which status each of so many requests got in the end.
+// send returns the final status of each request.
 func send(url, caller string, requests int) (got []string) {
 	api := retryablehttp.NewClient()
 	api.Logger = nil

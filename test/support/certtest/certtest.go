@@ -43,8 +43,8 @@ func New(t testing.TB, name string) *Authority {
 	return a
 }
 
-// Issue writes a certificate for a server at 127.0.0.1 and for clients, into dir, over what is
-// there.
+// Issue writes a certificate for a server at 127.0.0.1 and for clients into dir, and replaces the
+// files there.
 func (a *Authority) Issue(dir, name string) Files {
 	a.t.Helper()
 	template := a.template(name)
@@ -63,8 +63,8 @@ func (a *Authority) Issue(dir, name string) Files {
 	return files
 }
 
-// Client is the configuration of a client that trusts the authority, and shows a certificate if
-// there is one.
+// Client returns the configuration of a client that trusts the authority, and shows a certificate
+// if any is given.
 func (a *Authority) Client(show ...Files) *tls.Config {
 	a.t.Helper()
 	config := &tls.Config{RootCAs: x509.NewCertPool()}

@@ -40,5 +40,5 @@ func Build(t testing.TB, folder string) string {
 	return program
 }
 
-// Env is what a program that Build has built has in its environment to ask this server.
+// Env returns the environment by which a program that Build has built asks this server.
 func (s *Server) Env() []string { return []string{"NAME_SERVER=" + s.conn.LocalAddr().String()} }

@@ -24,14 +24,14 @@ const (
 	layerType    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// A registry serves what can be pulled: blobs and manifests by digest, and digests by the name and
-// tag of an image.
+// A registry serves images to pull: blobs and manifests by digest, and digests by the name and tag
+// of an image.
 type registry struct {
 	blobs map[string][]byte
 	tags  map[string]string
 }
 
-// A descriptor says what a blob is.
+// A descriptor describes a blob.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -39,8 +39,8 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// serveImages runs a registry with the images of a layout, as `make images` writes it, and the one
-// that every pod needs: pause:1. It returns host:port.
+// serveImages runs a registry with the images of a layout, as `make images` writes it, and with
+// pause:1, which every pod needs. It returns host:port.
 func serveImages(t testing.TB, layout string) string {
 	t.Helper()
 	r := registry{map[string][]byte{}, map[string]string{}}

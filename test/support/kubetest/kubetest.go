@@ -1,6 +1,6 @@
 // Package kubetest runs a Kubernetes API for tests: etcd and kube-apiserver. Objects are validated,
-// stored and served as in a cluster; nothing acts on them, so no pod starts, unless StartNode adds
-// what runs pods. tools/setup.sh kube and pods build these programs.
+// stored and served as in a cluster. Nothing acts on them, so no pod starts, unless StartNode adds
+// the programs that run pods. tools/setup.sh kube and pods build these programs.
 package kubetest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// token is that of the administrator.
+// token is the token of the administrator.
 const token = "administrator-of-the-tests"
 
 // A Server is a Kubernetes API, without controllers and nodes unless StartNode made it. Its methods

@@ -42,7 +42,8 @@ func StartNode(t testing.TB, layout string) *Node {
 	t.Helper()
 	mustBeApart(t)
 	n := &Node{Server: start(t), Images: serveImages(t, layout), Host: host, kubelet: FreePort(t)}
-	// In apart.sh it is in memory. Paths of sockets are short, and those of tests' folders are not.
+	// In apart.sh it is in memory. Paths of sockets must be short, and the paths of tests' folders
+	// are not.
 	dir, err := os.MkdirTemp("/run", "node-")
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +174,7 @@ func makeCgroup(t testing.TB) string {
 	return name
 }
 
-// removeCgroups ends what runs in cgroups, and removes them from the innermost on.
+// removeCgroups ends all processes in cgroups, and removes the cgroups from the innermost on.
 func removeCgroups(t testing.TB, folders []string) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		left := 0
@@ -199,7 +200,7 @@ func removeCgroup(folder string) (left int) {
 	processes, _ := os.ReadFile(folder + "/cgroup.procs")
 	for _, id := range strings.Fields(string(processes)) {
 		if pid, err := strconv.Atoi(id); err == nil && pid > 0 {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // One that has ended is no error.
+			_ = syscall.Kill(pid, syscall.SIGKILL) // An ended process is no error.
 		}
 	}
 	if err := os.Remove(folder); err != nil && !os.IsNotExist(err) {

@@ -94,7 +94,7 @@ func (s *Server) Apply(t testing.TB, manifests string) {
 	}
 }
 
-// TryApply applies one object. The error has what the API says.
+// TryApply applies one object. The error has the answer of the API.
 func (s *Server) TryApply(o Object) error {
 	path, err := s.Path(o)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Collector keeps what it is sent.
+// Collector keeps the spans that it gets.
 type Collector struct {
 	t      testing.TB
 	server *httptest.Server
@@ -25,7 +25,7 @@ type Collector struct {
 	spans []Span
 }
 
-// Span is what a test looks at. Ids are hexadecimal; a root has no Parent.
+// Span has the parts of a span that tests look at. Ids are hexadecimal; a root has no Parent.
 type Span struct {
 	Name, Trace, ID, Parent string
 	Attributes              map[string]string

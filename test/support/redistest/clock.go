@@ -21,11 +21,11 @@ func (c *Clock) Set(off time.Duration) {
 	c.set(int64(off / time.Second))
 }
 
-// Env is what a process that goes by this clock has in its environment. It must read the clock by
-// the system's C library.
+// Env returns the environment of a process that uses this clock. It must read the clock by the
+// system's C library.
 func (c *Clock) Env() []string { return env(c.preloaded) }
 
-// Start is Start for a server that goes by this clock.
+// Start does the same as the function Start, for a server that uses this clock.
 func (c *Clock) Start(options ...string) *Server {
 	c.t.Helper()
 	return startEnv(c.t, c.Env(), options...)

@@ -28,12 +28,12 @@ type Cluster struct {
 	t testing.TB
 	// Primaries share the slots evenly, in order.
 	Primaries []*Server
-	// Replicas are empty, or the i-th is that of the i-th primary.
+	// Replicas are empty, or the i-th is the replica of the i-th primary.
 	Replicas []*Server
 }
 
-// StartCluster starts a cluster of so many primaries, each with a replica if wanted; the options
-// are for all servers. It ends with the test.
+// StartCluster starts a cluster with the given number of primaries, each with a replica if wanted;
+// the options are for all servers. It ends with the test.
 func StartCluster(t testing.TB, primaries int, replicated bool, options ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}

@@ -12,7 +12,7 @@ import (
 //go:embed testdata/clock.c testdata/disk.c
 var sources embed.FS
 
-// preloaded is a library that is preloaded into processes, and changes what the system tells them
+// preloaded is a library that is preloaded into processes. It changes the system's answers to them
 // by a number that can be set.
 type preloaded struct {
 	t       testing.TB
@@ -55,7 +55,7 @@ func (p *preloaded) set(n int64) {
 	}
 }
 
-// env is what a process has in its environment into which all of these are preloaded.
+// env returns the environment of a process into which all of these are preloaded.
 func env(all ...*preloaded) []string {
 	libraries, files := "LD_PRELOAD=", []string(nil)
 	for _, p := range all {

@@ -28,7 +28,7 @@ const (
 type Server struct {
 	t    testing.TB
 	port int
-	// arguments are those of the command for a port, env is added to its environment.
+	// arguments are the arguments of the command for a port, env is added to its environment.
 	arguments func(port int) []string
 	env       []string
 

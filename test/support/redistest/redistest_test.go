@@ -52,7 +52,7 @@ func TestClockCanBeWrong(t *testing.T) {
 	}
 }
 
-// A full disk has Redis refuse changes, one that hangs has it answer nothing, and both end.
+// A full disk makes Redis refuse changes, a hanging disk makes it answer nothing, and both end.
 func TestDiskCanBeFullAndHang(t *testing.T) {
 	d := redistest.NewDisk(t)
 	s := d.Start("--appendonly", "yes", "--appendfsync", "always")

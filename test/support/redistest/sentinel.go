@@ -15,7 +15,7 @@ type Sentinels struct {
 	Watchers []*Server
 }
 
-// MasterName is what the Sentinels call what they watch.
+// MasterName is the Sentinels' name for the watched servers.
 const MasterName = "weir"
 
 // StartSentinels starts them all; the options are for the primary and the replica. They end with
@@ -51,7 +51,7 @@ func (s *Sentinels) watcher(t testing.TB) *Server {
 	t.Helper()
 	dir, known := t.TempDir(), 0
 	return launch(t, nil, func(port int) []string {
-		path := filepath.Join(dir, "sentinel.conf") // Sentinels keep in it what they know.
+		path := filepath.Join(dir, "sentinel.conf") // Sentinels keep their state in it.
 		if port == known {
 			return []string{path, "--sentinel"}
 		}
@@ -67,7 +67,7 @@ func (s *Sentinels) watcher(t testing.TB) *Server {
 	})
 }
 
-// URL names the Sentinels and what they watch.
+// URL names the Sentinels and the servers that they watch.
 func (s *Sentinels) URL() string {
 	url := "redis://" + s.Watchers[0].Addr() + "/0?master_name=" + MasterName
 	for _, w := range s.Watchers[1:] {

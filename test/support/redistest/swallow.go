@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// Swallow has connections to an address, where nothing listens, neither made nor refused, as where
-// a network drops what opens them: a listener whose queue is full answers nothing. It goes on until
-// end is called, or the test ends. The address is an IPv4 one with a port.
+// Swallow makes connections to an address, where nothing listens, neither made nor refused, as in a
+// network that drops the first packets of connections: a listener whose queue is full answers
+// nothing. It goes on until end is called, or the test ends. The address is an IPv4 address with a
+// port.
 func Swallow(t testing.TB, addr string) (end func()) {
 	t.Helper()
 	at, err := netip.ParseAddrPort(addr)
@@ -41,7 +42,7 @@ func Swallow(t testing.TB, addr string) (end func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for late := 0; late < 2; { // One that is late may be so because the machine is busy.
+	for late := 0; late < 2; { // A single late connection may be late because the machine is busy.
 		conn, err := net.DialTimeout("tcp", addr, 100*time.Millisecond)
 		switch timed, is := errors.AsType[net.Error](err); {
 		case is && timed.Timeout():

@@ -182,8 +182,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// A store that has lost its state starts its revisions anew; they do not fall below the revisions
-// that replicas have seen.
+// A store that has lost its state starts its revisions anew, but the revision of a replica does not
+// fall.
 func TestTurnsOnlyGrow(t *testing.T) {
 	p := &peopled{records: map[keyhash.Key]consumers.Record{}}
 	p.set(10, 30)
