@@ -52,7 +52,7 @@ func (d *Drawing) Line(colour, style string, points ...Point) {
 		joined(points), colour, spaced(style))
 }
 
-// Area fills what points go round.
+// Area fills the area that points enclose.
 func (d *Drawing) Area(colour string, points ...Point) {
 	fmt.Fprintf(&d.b, "<polygon points=\"%s\" fill=\"%s\"/>\n", joined(points), colour)
 }
@@ -65,7 +65,7 @@ func joined(points []Point) string {
 	return strings.Join(all, " ")
 }
 
-// Swatch draws a square of a colour, and beside it the name of what has the colour.
+// Swatch draws a square of a colour, and beside it the name of the things in that colour.
 func (d *Drawing) Swatch(x, y float64, colour, name string) {
 	d.Rect(x, y, 12, 12, colour)
 	d.Text(x+20, y+10, "", name)

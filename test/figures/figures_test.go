@@ -53,7 +53,7 @@ func TestProcessorsOfAStatus(t *testing.T) {
 	}
 }
 
-// The processor time of a process grows with work, and is a part of that of all processes.
+// The processor time of a process grows with work, and is a part of the time of all processes.
 func TestProcessorTime(t *testing.T) {
 	before, err := figures.ProcessorTime(os.Getpid())
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 // ticksPerSecond is the unit in which the kernel reports processor time.
 const ticksPerSecond = 100
 
-// EverybodysTime is what all processes of the machine have used since it started.
+// EverybodysTime returns the processor time that all processes of the machine have used since it
+// started.
 func EverybodysTime() (time.Duration, error) {
 	content, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -32,8 +33,8 @@ func EverybodysTime() (time.Duration, error) {
 	return time.Duration(user+nice+system) * time.Second / ticksPerSecond, nil
 }
 
-// ProcessorTime is what a process has used, its threads that have ended included, to the
-// nanosecond.
+// ProcessorTime returns the processor time that a process has used, including its ended threads, to
+// the nanosecond.
 func ProcessorTime(pid int) (time.Duration, error) {
 	var t unix.Timespec
 	// A process's clock is named by its number as clock_getcpuclockid(3) does it: the complement,
@@ -60,7 +61,7 @@ func Resident(pid int) (float64, error) {
 // Rounded leaves out digits that were not measured.
 func Rounded(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 
-// Machine describes what this runs on.
+// Machine describes the machine that this runs on.
 func Machine() string {
 	content, _ := os.ReadFile("/proc/cpuinfo") // Without it the description is shorter.
 	model := "an unknown processor"
@@ -78,8 +79,8 @@ func LoadAverage() string {
 	return first
 }
 
-// TakeProcessors moves this process away from the first of its processors and returns that one, and
-// how many are left.
+// TakeProcessors moves this process away from the first of its processors. It returns that
+// processor, and how many are left.
 func TakeProcessors() (first string, left int, err error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

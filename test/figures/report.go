@@ -1,5 +1,5 @@
-// Package figures reads off the kernel what processes use, and shows figures for the programs that
-// measure Weir: as tables for people, as JSON, on a page of the documentation and as drawings.
+// Package figures reads the use of processes from the kernel, and shows figures for the programs
+// that measure Weir: as tables for people, as JSON, on a page of the documentation and as drawings.
 package figures
 
 import (
@@ -53,8 +53,8 @@ func (f Facts) Sentence(foreign Spread) string {
 		f.Date, f.Command, took, f.Version, where, f.Load, foreign.Median, foreign.Max)
 }
 
-// Report is what a run has to say, in order: each part is a sentence or a Table. A table without
-// rows is left out.
+// Report is the result of a run, in order: each part is a sentence or a Table. A table without rows
+// is left out.
 type Report []any
 
 // Print writes the report for people.
@@ -92,8 +92,8 @@ func (r Report) Markdown() string {
 // Section is a part of a page that a program writes: all between two whole lines.
 type Section struct{ Begin, End, Text string }
 
-// Page is what a run writes into a folder of the documentation: sections of the page Name, and
-// whole files by name.
+// Page is the text that a run writes into a folder of the documentation: sections of the page Name,
+// and whole files by name.
 type Page struct {
 	Name     string
 	Sections []Section

@@ -25,20 +25,20 @@ import (
 //     up, and so may that of a caller with figures of its own whose Envoy has not heard yet that
 //     they may be twice as large.
 
-// account is what was sent for one key of one policy and has not been earned since, in tokens.
+// account has the tokens that were sent for one key of one policy and have not been earned since.
 type account struct {
 	debt float64
 	last quota.Instant
 }
 
-// accountKey names an account: a bucket by what requests say, not by the product's hash.
+// accountKey names an account: a bucket by the values in requests, not by the product's hash.
 type accountKey struct {
 	policy int
 	key    string
 }
 
-// figures are the part of a limit that a caller is surely due. The burst and the rate are the least
-// of all versions so far, latest is the burst of the last one.
+// figures are the part of a limit that a caller is surely due. burst and rate are the least of all
+// versions so far, latest is the burst of the last version.
 type figures struct{ burst, rate, latest float64 }
 
 // offer is one request, with whether it was surely due when it was sent.
@@ -47,7 +47,7 @@ type offer struct {
 	due      bool
 }
 
-// dues is the second law of a run, and what it saw.
+// dues is the second law of a run, with the run's state.
 type dues struct {
 	figures  []figures // by policy
 	accounts map[accountKey]*account
@@ -65,8 +65,8 @@ type dues struct {
 // recent is for how long after a fault a request counts as one in that fault.
 const recent = 2 * quota.Second
 
-// room is how many times over the tokens are there: a message that is lost takes along what it
-// carried, which counts as used.
+// room is the factor by which there are more tokens than needed: a lost message takes its tokens
+// along, which count as used.
 const room = 4
 
 // slowest is how slowly clocks go at worst: the control plane's machines and a node each by a
@@ -146,7 +146,7 @@ func (w *world) offered(stream uint32, path, key string, cost int64) {
 func (w *world) judge(n *node, d filtertest.Decision) {
 	o := w.dues.offers[d.Stream]
 	delete(w.dues.offers, d.Stream)
-	for _, k := range o.accounts { // Those that came while it waited may have been decided before it.
+	for _, k := range o.accounts { // Requests during its wait may be decided before it.
 		o.due = w.charge(k, 0) && o.due
 	}
 	for _, h := range d.Hits {
@@ -178,7 +178,7 @@ func (w *world) judge(n *node, d filtertest.Decision) {
 	}
 }
 
-// settle fails a run that refused what was surely due.
+// settle fails a run that refused a request which was surely due.
 func (w *world) settle() {
 	if w.dues.why != "" {
 		w.fail("refused what was surely due: %v of %v; %s", w.dues.denied, w.dues.modes, w.dues.why)

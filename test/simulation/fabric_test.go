@@ -113,7 +113,7 @@ func (n *node) tick(boot uint64, worker int, after quota.Span) {
 	})
 }
 
-// hurry looks within a millisecond whether what a worker's requests gather for may leave.
+// hurry looks within a millisecond whether a worker's gathered requests may leave.
 func (n *node) hurry(boot uint64, worker int) {
 	if n.hurried[worker] {
 		return
@@ -197,15 +197,15 @@ type line struct {
 	waiting []func(*shared)
 }
 
-// shared is what requests that go to the store in one call have in common: it is lost for all, and
+// shared is the common state of requests that go to the store in one call: it is lost for all, and
 // one may have been answered.
 type shared struct {
 	lost  bool
 	first []byte
 }
 
-// serve is a request's arrival at the control plane. What arrives while its replica calls the store
-// goes together in the next call.
+// serve handles a request's arrival at the control plane. Requests that arrive while its replica
+// calls the store go together in the next call.
 func (w *world) serve(n *node, worker int, body []byte, answer func(after quota.Span, status int, reply []byte)) {
 	replica := w.r.IntN(w.replicas)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// The filter refuses what the simulation of the same requests refuses, and policies in shadow and
-// candidates would refuse the same. The gRPC rate limit service is held to it by the same games.
+// The filter refuses the same requests as the simulation, and policies in shadow and candidates
+// would refuse the same. The gRPC rate limit service is tested by the same games.
 func TestDecidesAsTheSimulation(t *testing.T) {
 	seed := chooseTrialSeed()
 	t.Logf("seed %d", seed)

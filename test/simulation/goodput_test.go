@@ -15,20 +15,20 @@ import (
 	"github.com/weir-proxy/weir/shared/vtimetest"
 )
 
-// oneBucket is one bucket that decides each request at once: what a caller would get of a limit if
-// there were one Envoy and nothing were lent. It shares no code with what it judges.
+// oneBucket is one bucket that decides each request at once: the limit with one Envoy and without
+// leases. It shares no code with the code that it judges.
 type oneBucket struct {
 	algorithm    string
 	quota, burst int64
 	window       quota.Span
 	grain        quota.Span
 	offset       quota.Instant
-	// owed is what is missing from a full bucket of tokens, in tokens times microseconds of the
+	// owed is the number of tokens that a full bucket lacks, in tokens times microseconds of the
 	// window, as of last.
 	owed int64
 	last quota.Instant
 	log  []admitted
-	// lag is how much later tokens come back than they could. passed is what was let through.
+	// lag is how much later tokens come back than they could. passed counts the admitted tokens.
 	lag    quota.Span
 	passed int64
 }
@@ -42,7 +42,7 @@ func (e *oneBucket) start(at quota.Instant) quota.Instant {
 	return at - (at-e.offset)%quota.Instant(e.grain)
 }
 
-// counts reports whether what was admitted at an instant counts at now.
+// counts reports whether a request that was admitted at an instant counts at now.
 func (e *oneBucket) counts(at, now quota.Instant) bool {
 	switch e.algorithm {
 	case "fixed_window":
@@ -292,7 +292,7 @@ func anyShape(r *rand.Rand) shape {
 	return s
 }
 
-// tally counts what games were short of.
+// tally counts the games, and the games that were below their due.
 type tally struct {
 	games, below int
 	worst        float64

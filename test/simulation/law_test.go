@@ -23,7 +23,8 @@ type law struct {
 	zero quota.Instant
 	// lent is until when leases by figures of before may be used.
 	lent quota.Instant
-	// lost: the ledger was lost, so a change of figures does not go on from what was used.
+	// lost is true if the ledger was lost, so a change of figures does not go on from the used
+	// tokens.
 	lost bool
 
 	// own: callers bring figures of their own, of which params are the largest.
@@ -101,12 +102,12 @@ func (l *law) change(now quota.Instant, next quota.Params, span quota.Span) {
 	debt, _ := bits.Div64(high, low, uint64(l.params.Den))
 	less := l.params.Burst - next.Burst
 	l.debt, l.params = int64(debt), next
-	l.lent = max(l.lent, now+quota.Instant(span)) // Those of the figures before these ones may live longer.
+	l.lent = max(l.lent, now+quota.Instant(span)) // Leases of earlier figures may live longer.
 	l.allow(now, less, quota.Span(l.lent-now))
 }
 
-// older reports whether figures are those of another policy set. A caller's own are never above the
-// largest.
+// older reports whether figures belong to an earlier policy set. A caller's own figures are never
+// above the largest.
 func (l *law) older(p quota.Params) bool {
 	if l.own {
 		return l.params.SlowerThan(p) || p.Burst > l.params.Burst

@@ -118,12 +118,12 @@ func (g *listGame) push() {
 	g.apply()
 }
 
-// note notes what was changed, and when.
+// note notes a change, with its time.
 func (g *listGame) note(format string, args ...any) {
 	g.steps = append(g.steps, fmt.Sprintf("%.3f %s", float64(g.now)/1e6-1e6, fmt.Sprintf(format, args...)))
 }
 
-// apply brings what each node ought to have into force there.
+// apply brings the wanted policies and limits into force on each node.
 func (g *listGame) apply() {
 	g.pushed++
 	for i, n := range g.nodes {
@@ -136,8 +136,8 @@ func (g *listGame) apply() {
 	}
 }
 
-// limits has the law know the targets that are in force for the caller. Eager: since now their mode
-// is optimistic.
+// limits gives the law the targets that are in force for the caller. eager is true if their mode is
+// optimistic from now on.
 func (g *listGame) limits(eager bool) {
 	params := func(of listTarget) quota.Params {
 		if g.own.window > 0 {
@@ -373,8 +373,8 @@ func TestListsKeepWhatWasUsed(t *testing.T) {
 	}
 }
 
-// While a draft is rolled out, a consumer's own limits are the same in both versions. What was used
-// of them counts in both once they end.
+// While a draft is rolled out, a consumer's own limits are the same in both versions. Tokens that
+// were used of them count in both once they end.
 func TestARolloutCountsWhatWasUsedOfOwnLimits(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "sliding_window", "sliding_log", "fixed_window"} {
 		g := &listGame{lone: newLone(t, 1), algorithm: algorithm, kinds: map[string]int{}}
@@ -418,7 +418,7 @@ func TestARolloutCountsWhatWasUsedOfOwnLimits(t *testing.T) {
 }
 
 // A draft suspends a limit, and a consumer's own limits come and go twice while it is rolled out.
-// What was used of them by Envoys of both versions counts in both, also once the draft is promoted
+// Tokens of them that Envoys of both versions used count in both, also once the draft is promoted
 // or taken back.
 func TestADraftThatSuspendsCountsWhatWasUsedOfOwnLimits(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "sliding_window", "sliding_log", "fixed_window"} {
@@ -469,8 +469,8 @@ func TestADraftThatSuspendsCountsWhatWasUsedOfOwnLimits(t *testing.T) {
 	}
 }
 
-// Another algorithm, and local mode, begin with a bucket of their own, once: to go back gives
-// nothing again, and algorithms of windows share one.
+// A change of the algorithm, or to local mode, begins with a new bucket, once: a change back gives
+// no tokens again, and algorithms of windows share one bucket.
 func TestAnotherAlgorithmBeginsOnce(t *testing.T) {
 	g := &listGame{lone: newLone(t, 1), algorithm: "token_bucket", kinds: map[string]int{}}
 	g.plane.Consumers = &controlplanetest.Consumers{}

@@ -94,7 +94,7 @@ type lone struct {
 	nth      int
 	exact    map[exactKey]*exact
 	seen     map[string]int
-	// figure is what the caller says its own quota is.
+	// figure is the own quota that the caller names.
 	figure int64
 	// looks are the questions that nodes asked of buckets without a wish for tokens.
 	looks int
@@ -109,7 +109,7 @@ type lone struct {
 	// asked is when each request was sent; backs are tokens that go back.
 	asked map[uint32]quota.Instant
 	backs []back
-	// wrong is what was wrong first, and why.
+	// wrong is the first mistake, and why its reason.
 	wrong, why string
 }
 
@@ -127,7 +127,7 @@ type back struct {
 	arrives quota.Instant
 }
 
-// decided is what became of a request, when it was sent, when that was, and as which of all.
+// decided is the outcome of a request, with the time and the number of its sending.
 type decided struct {
 	filtertest.Decision
 	asked, at quota.Instant
@@ -158,7 +158,7 @@ func newLoneOf(t *testing.T, seed uint64, modes string) *lone {
 	return w
 }
 
-// start starts so many nodes with so many workers under the document.
+// start starts the given number of nodes and workers under the document.
 func (w *lone) start(nodes, workers int) {
 	w.store = &controlplanetest.Store{Now: func() quota.Instant { return 1<<50 + w.now }}
 	wall := func() time.Time { return time.UnixMicro(int64(w.now)) }
@@ -194,7 +194,7 @@ func (w *lone) start(nodes, workers int) {
 	w.figure = 1 + w.r.Int64N(20)
 }
 
-// fail notes what was wrong first.
+// fail notes the first mistake.
 func (w *lone) fail(what, format string, args ...any) {
 	if w.wrong == "" {
 		w.wrong, w.why = what, fmt.Sprintf(format, args...)
@@ -330,7 +330,7 @@ func (w *lone) send(q question) uint32 {
 	return w.stream
 }
 
-// decision waits for what becomes of a request.
+// decision waits for the outcome of a request.
 func (w *lone) decision(stream uint32) decided {
 	for range 2000 {
 		if d, ok := w.done[stream]; ok {
@@ -357,7 +357,7 @@ func (w *lone) draw() question {
 	return q
 }
 
-// round is some requests, refusals among them, and what comes of obeying each.
+// round sends some requests, refusals among them, and obeys each answer.
 func (w *lone) round(round int) {
 	r := w.r
 	if len(w.nodes) > 1 {
@@ -441,8 +441,8 @@ func (w *lone) burst() {
 	}
 }
 
-// mayLapse reports whether tokens that came for requests of a burst may be lost because a further
-// policy refused them: those that came beside others to keep do not go back.
+// mayLapse reports whether tokens for requests of a burst may be lost because a further policy
+// refused the requests: tokens that came beside tokens to keep do not go back.
 func (w *lone) mayLapse(d decided) bool {
 	several, leased := false, false
 	for _, h := range d.Hits {
@@ -525,7 +525,7 @@ func (w *lone) hasLocal(d decided) bool {
 
 var waits = regexp.MustCompile(`t=(\d+)`)
 
-// judge holds what an answer says against itself and against exact buckets.
+// judge checks an answer against itself and against exact buckets.
 func (w *lone) judge(q question, d decided) {
 	if d.Allowed {
 		w.seen["allowed"]++
@@ -577,7 +577,7 @@ type exactKey struct {
 	node   int
 }
 
-// exact is what a bucket is by the algorithm alone.
+// exact is a bucket by the algorithm alone.
 type exact struct {
 	params  quota.Params
 	state   quota.State

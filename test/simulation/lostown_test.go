@@ -58,9 +58,9 @@ func TestSmallFiguresAfterALossWaitAsTheyAreAsked(t *testing.T) {
 	}
 }
 
-// waitAsAsked has a caller with small figures ask until it has passed after a refusal, and returns
-// how many refusals it met. An optimistic Envoy that has heard nothing of the loss refuses by what
-// it knows first.
+// waitAsAsked makes a caller with small figures ask until it has passed after a refusal, and
+// returns how many refusals it met. An optimistic Envoy that has heard nothing of the loss first
+// refuses by its earlier state.
 func waitAsAsked(t *testing.T, says string, most, window int64, ask func() decided, optimistic bool) (refused int) {
 	for passed := int64(1); ; passed++ {
 		d := ask()

@@ -44,7 +44,7 @@ type appointment struct {
 	fire func()
 }
 
-// What the control plane works on a call, and on each of its buckets.
+// The control plane's work for a call, and for each of its buckets.
 const (
 	perCall = quota.Millisecond / 5
 	perItem = quota.Millisecond
@@ -131,7 +131,7 @@ func newCrowd(t *testing.T, seed uint64, mode, failure string, forgets bool) *cr
 	return c
 }
 
-// hurry looks within a millisecond whether what a worker's requests gather for may leave.
+// hurry looks within a millisecond whether a worker's gathered requests may leave.
 func (c *crowd) hurry(node, worker int) {
 	if !c.hurried[node][worker] {
 		c.hurried[node][worker] = true
@@ -184,9 +184,9 @@ func (c *crowd) run(span quota.Span) {
 	}
 }
 
-// At twice and at eight times what the control plane can answer no caller within its limit is
-// refused; callers far beyond it are, by each Envoy's share; the ladder does not flap; and what is
-// asked for shrinks to what can be answered.
+// At twice and at eight times the control plane's capacity no caller within its limit is refused.
+// Callers far beyond it are refused by each Envoy's share, the ladder does not flap, and the calls
+// shrink to the capacity.
 func TestABrownOutRefusesNoRequestWithinTheLimit(t *testing.T) {
 	const seconds = 10
 	for _, rate := range []int{500, 2000, 8000} {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-proxy/weir/shared/vtimetest"
 )
 
-// stall is a control plane that stands still for a while: what arrives meanwhile it executes when
-// it goes on, as a process does that was stopped, also what Envoy does not wait for any more.
+// stall is a control plane that stands still for a while. Like a stopped process, it executes all
+// calls that arrive meanwhile when it goes on, also calls that Envoy does not wait for any more.
 type stall struct {
 	t       *testing.T
 	r       *rand.Rand

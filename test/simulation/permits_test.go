@@ -73,7 +73,7 @@ func (l *lender) Claim(now quota.Instant, c inflight.Claim) (a inflight.Answer) 
 // Held implements inflighttest.Control.
 func (l *lender) Held(now quota.Instant) int64 { return l.store.Permits(lentBucket).Held(now) }
 
-// Lose implements inflighttest.Control: the store loses all, or goes back to what it was.
+// Lose implements inflighttest.Control: the store loses all, or goes back to an earlier state.
 func (l *lender) Lose(now quota.Instant) (doubt quota.Span, remembers bool) {
 	l.now = now
 	if l.r.IntN(2) == 0 {

@@ -57,8 +57,9 @@ func (w *world) plant() {
 	}
 }
 
-// What the simulation is for: each of these breaks a law, and some seed sees it. The search begins
-// at the seed that saw it last: another one is found, and can take its place, when runs change.
+// The simulation must find each of these faults: each breaks a law, and some seed sees it. The
+// search begins at the seed that saw it last. When runs change, a new seed is found and can take
+// its place.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	for name, p := range map[string]struct {
 		planted

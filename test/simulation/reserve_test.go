@@ -17,7 +17,7 @@ import (
 type reserved struct {
 	*world
 	kept account
-	// burst and rate are what is kept, in tokens and tokens a microsecond.
+	// burst and rate are the reserve, in tokens and tokens a microsecond.
 	burst, rate float64
 	first       map[uint32]bool
 	// asked and denied are requests of the first class. passed is how many of the others were let
@@ -29,7 +29,7 @@ type reserved struct {
 	why  string
 }
 
-// algorithmsOf are those that a mode has.
+// algorithmsOf are the algorithms of each mode.
 var algorithmsOf = map[string][]string{
 	"local":      {"token_bucket", "fixed_window", "sliding_window", "sliding_window_counter", "sliding_log"},
 	"leased":     {"token_bucket", "fixed_window", "sliding_window", "sliding_log"},
@@ -67,7 +67,7 @@ func newReserved(seed uint64, mode string) *reserved {
 	return g
 }
 
-// flood sends what the others send: several times the limit, and in bursts.
+// flood sends the requests of the other classes: several times the limit, and in bursts.
 func (g *reserved) flood(s shape) {
 	w, n := g.world, 1+g.r.IntN(4)
 	w.after(quota.Span(g.r.ExpFloat64()*float64(n)*1e6/(4*s.rate())), func() {
@@ -78,7 +78,7 @@ func (g *reserved) flood(s shape) {
 	})
 }
 
-// offer sends what is kept for the first class, at once when it is kept or bit by bit.
+// offer sends the reserve of the first class, at once or bit by bit.
 func (g *reserved) offer() {
 	w := g.world
 	w.after(quota.Span(w.r.ExpFloat64()*pick(w.r, 0.2, 1, 5)/g.rate), func() {

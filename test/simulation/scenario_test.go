@@ -60,10 +60,10 @@ type caller struct {
 	node   int    // -1: any
 }
 
-// faults are what can go wrong with one message, as probabilities.
+// faults are the faults of one message, as probabilities.
 type faults struct{ drop, double, late, wrong, unsent float64 }
 
-// The kinds of what can go wrong, by which runs count it.
+// The kinds of faults, by which runs count them.
 const (
 	dropped = iota
 	doubled
@@ -371,8 +371,8 @@ func (w *world) storeDown() {
 	w.after(quota.Span(w.r.Int64N(500_000)), func() { w.store.Down = false })
 }
 
-// lose is a restart of the store without its data: buckets start half full, and earn while what was
-// leased may still be used.
+// lose restarts the store without its data: buckets start half full, and earn while leased tokens
+// may still be used.
 func (w *world) lose() {
 	w.happen(storeLost)
 	w.losing()
@@ -399,7 +399,7 @@ func (w *world) lose() {
 	}
 }
 
-// failOver goes back to a replica that lags: what it did not know of was granted for nothing.
+// failOver goes back to a replica that lags: grants that it did not know of can be made again.
 func (w *world) failOver() {
 	w.happen(failedOver)
 	for bucket, tokens := range w.store.Fail(pick(w.r, quota.Millisecond, 10*quota.Millisecond, 100*quota.Millisecond,

@@ -19,7 +19,7 @@ var (
 	first = flag.Uint64("first", 1, "the first seed")
 )
 
-// total is what many runs saw.
+// total sums up many runs.
 type total struct {
 	mu                                                                                      sync.Mutex
 	runs                                                                                    int

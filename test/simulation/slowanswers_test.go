@@ -55,9 +55,9 @@ func TestSlowAnswersChargeEachRequestOnce(t *testing.T) {
 	}
 }
 
-// A caller who sends no more than its limit is never said to have used it up, and what is charged
-// is no more than it sent: in bursts at nodes that know nothing yet, where shares decide some of
-// the requests because answers are late.
+// A caller within its limit is never refused because its limit is used up, and is charged no more
+// than it sent: in bursts at nodes that know nothing yet, where shares decide some of the requests
+// because answers are late.
 func TestSlowAnswersLeaveACallerItsLimit(t *testing.T) {
 	for _, c := range [][2]string{
 		{"strict", "token_bucket"}, {"strict", "fixed_window"}, {"leased", "token_bucket"},
@@ -86,7 +86,7 @@ func TestSlowAnswersLeaveACallerItsLimit(t *testing.T) {
 	}
 }
 
-// sendBursts has each of some callers send as many requests as its limit is, in two bursts.
+// sendBursts makes each of some callers send its limit's number of requests, in two bursts.
 func (s *stall) sendBursts(callers int) {
 	homes := 1 + s.r.IntN(2) // Some callers meet several nodes.
 	for range 2 {

@@ -29,7 +29,8 @@ func chooseTrialSeed() uint64 {
 	return rand.Uint64()
 }
 
-// arm is a fleet under one policy set: one arm of a game enforces what the other tries.
+// arm is a fleet under one policy set. One arm of a game enforces the limits that the other arm
+// only tries.
 type arm struct {
 	t       *testing.T
 	now     quota.Instant
@@ -187,7 +188,7 @@ func (a *arm) decided(node int, d filtertest.Decision) {
 	a.after(a.at[d.Stream].lasts, func() { a.nodes[node].End(d.Worker, d.Stream) })
 }
 
-// play has the arm get the traffic.
+// play sends the traffic to the arm.
 func (a *arm) play(traffic []arrival) {
 	for i, one := range traffic {
 		stream := uint32(i + 1)
@@ -213,7 +214,7 @@ func (a *arm) play(traffic []arrival) {
 	}
 }
 
-// tried is what the arm's policies in shadow and candidates made of the requests.
+// tried returns the decisions of the arm's policies in shadow and candidates.
 func (a *arm) tried(candidates bool) (all filtertest.Tried) {
 	for _, n := range a.nodes {
 		one := n.Tried(candidates)
@@ -308,7 +309,7 @@ func (g *trialGame) addTraffic(r *rand.Rand, dear int64) {
 	}
 }
 
-// foretold is what games of one kind have shown.
+// foretold sums up the games of one kind.
 type foretold struct {
 	requests, enforced, foretold, undetermined, off, worst int
 	// calls are those to the control plane where all is enforced, and where all is in shadow.

@@ -24,7 +24,7 @@ type world struct {
 	now  quota.Instant
 	due  vtimetest.Queue[quota.Instant]
 
-	// What the seed chose.
+	// The choices of the seed.
 	workers, replicas int
 	interleaved       bool
 	way               quota.Span // the shortest time of a message
@@ -80,7 +80,7 @@ type knownBucket struct {
 	limit  uint32
 }
 
-// counts is what callers met with.
+// counts counts the outcomes for callers.
 type counts struct {
 	sent, refused, mixed, unlimited int
 	usedUp                          int
@@ -101,7 +101,7 @@ type entry struct {
 	n    int64
 }
 
-// What the trace tells.
+// The events of the trace.
 const (
 	evRequest = "request"
 	evAnswer  = "call answered"
@@ -132,7 +132,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// report is the problem with what led to it.
+// report returns the problem with the events before it.
 func (w *world) report() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %s\n%d nodes with %d workers, %d replicas, %+v\n", w.seed, w.problem, len(w.nodes),
@@ -264,7 +264,7 @@ func (w *world) asked(bucket keyhash.Key, ask lease.Ask) {
 	l.lost = false
 }
 
-// outlive is how long what a bucket has leased may be used.
+// outlive returns how long the leased tokens of a bucket may be used.
 func outlive(p quota.Params) quota.Span { return max(lease.TTL(p), lease.Deadline) }
 
 // decided holds a decision against the laws.
@@ -367,8 +367,8 @@ func (w *world) outage() bool {
 	return false
 }
 
-// optimisticLaw is the law of a bucket that nodes decide on alone. Their clocks may run fast by a
-// thousandth, and what is earned is computed by them.
+// optimisticLaw returns the law of a bucket that nodes decide on alone. Their clocks may run fast
+// by a thousandth, and they compute the earned tokens.
 func (w *world) optimisticLaw(p quota.Params, own bool) *law {
 	slack := w.slack(p)
 	return &law{own: own, params: quota.Params{Num: p.Num * 1001, Den: p.Den * 1000, Burst: p.Burst},
@@ -496,7 +496,7 @@ func (w *world) quicken(n *node, h filtertest.Hit, limit policy.Limit) {
 	}
 }
 
-// useLate has the hoarder use what it was granted at the last moment that its clock allows.
+// useLate makes the hoarder use its grant at the last moment that its clock allows.
 func (w *world) useLate(n *node, k knownBucket, p quota.Params, sent quota.Instant, a wire.LeaseAnswer) {
 	for _, held := range [...]lease.Lease{
 		{Tokens: a.Keep, Expiry: lease.Expiry(sent, lease.TTL(p))},

@@ -81,7 +81,8 @@ func TestEveryContestantDoesItsWork(t *testing.T) {
 	checkXML(t, curveName, r.plotCurve())
 }
 
-// checkFigures complains if a contestant lacks figures that its scene has, or has others.
+// checkFigures complains if a contestant lacks figures that its scene has, or has figures that the
+// scene does not have.
 func checkFigures(t *testing.T, c contestant, f reading) {
 	t.Helper()
 	if f.EnvoyMB <= 0 && c.Scene != curve {
@@ -117,8 +118,8 @@ func checkFigures(t *testing.T, c contestant, f reading) {
 	}
 }
 
-// A filter that does not do what it is measured for is noticed, whichever way, also when it is
-// tried again.
+// A filter that does not do the measured work is noticed, whichever way, also when it is tried
+// again.
 func TestIdleContestantsAreNoticed(t *testing.T) {
 	shop := openShop(t)
 	var progress bytes.Buffer
@@ -219,7 +220,7 @@ func spread(median, least, most float64) figures.Spread {
 	return figures.Spread{Median: median, Min: least, Max: most}
 }
 
-// A comparison that is missed says what it consists of: the parts add up to it.
+// A comparison that is missed names its parts: they add up to it.
 func TestAMissedTargetNamesItsParts(t *testing.T) {
 	r := round{
 		"proxied/none": {EnvoyCPU: 30}, "proxied/empty": {EnvoyCPU: 35}, "proxied/local": {EnvoyCPU: 50},
@@ -236,7 +237,7 @@ func TestAMissedTargetNamesItsParts(t *testing.T) {
 	}
 }
 
-// What a filter adds is compared, within a round; the median over the rounds counts.
+// The costs that filters add are compared within a round; the median over the rounds counts.
 func TestTargetsAreJudgedByRatiosWithinRounds(t *testing.T) {
 	one := func(slow float64, local float64) round {
 		return round{
@@ -355,7 +356,7 @@ func TestAnswersOfAnotherStatusAreAnError(t *testing.T) {
 	}
 }
 
-// The cheapest slice counts, but not one that is cheap because the failure ladder decided.
+// The cheapest slice counts, except for a slice that is cheap because the failure ladder decided.
 func TestWhichSliceCounts(t *testing.T) {
 	cheap, dear := reading{EnvoyCPU: 10, OtherCPU: 5}, reading{EnvoyCPU: 11, OtherCPU: 5}
 	cheapByLadder, alike := reading{EnvoyCPU: 1, Ladder: 0.3}, reading{EnvoyCPU: 9, Ladder: 0.01}

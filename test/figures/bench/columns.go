@@ -30,7 +30,7 @@ var addedColumn = column{"added µs (min to max)", func(r *report, c contestant)
 	return r.added(c).Text("%.1f")
 }}
 
-// busyColumn shows which processors were full: Envoy's, or those of all others.
+// busyColumn shows which processors were full: Envoy's processor, or all other processors.
 var busyColumn = column{"busy %, Envoy's / rest", func(r *report, c contestant) string {
 	envoy := r.of(c, func(f reading) float64 { return f.Rate * f.EnvoyCPU / 1e4 })
 	rest := r.of(c, func(f reading) float64 { return f.Rate * (f.OtherCPU + f.LoadCPU) / 1e4 / float64(r.Beside) })

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// part is what stands in front of Envoy's router.
+// part is the filter in front of Envoy's router.
 type part string
 
 const (
@@ -48,7 +48,7 @@ type contestant struct {
 
 func (c contestant) id() string { return string(c.Scene) + "/" + c.Name }
 
-// load is what is asked of it.
+// load returns the traffic to the contestant.
 func (c contestant) load() traffic {
 	if c.traffic.name != "" {
 		return c.traffic
@@ -119,7 +119,7 @@ func thousands() string {
 	return set(append(policies, one)...)
 }
 
-// inScene are those of some contestants that are in a scene.
+// inScene returns the contestants that are in a scene.
 func inScene(some []contestant, s scene) (all []contestant) {
 	for _, c := range some {
 		if c.Scene == s {
@@ -129,13 +129,13 @@ func inScene(some []contestant, s scene) (all []contestant) {
 	return all
 }
 
-// noFilter is what the others are compared with.
+// noFilter is the base of all comparisons.
 var noFilter = contestant{Name: "none", Title: "no filter", part: nothing}
 
-// emptyFilter is what each filter costs that has callbacks.
+// emptyFilter measures the cost of any filter that has callbacks.
 var emptyFilter = contestant{Name: "empty", Title: "empty Wasm filter", part: emptyWasm, proof: emptyProof}
 
-// perKey is what Envoy itself has for a limit of each key.
+// perKey is Envoy's own way to limit each key.
 var perKey = contestant{
 	Name: "native-keys", Title: "Envoy's local_ratelimit, a bucket for each key", part: nativeKeys, proof: nativeProof,
 }

@@ -72,7 +72,8 @@ const globalCluster = `    - name: ratelimit
               - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: %d}}}
 `
 
-// quotaFilter has a bucket for each key. Envoy lets through what comes before the first assignment.
+// quotaFilter has a bucket for each key. Before the first assignment Envoy lets all requests
+// through.
 const quotaFilter = `                  - name: envoy.filters.http.rate_limit_quota
                     typed_config:
                       "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/test/figures"
 )
 
-// watchIdle reads what each uses while nothing is asked, all at once, after a while in which
+// watchIdle reads the use of each contestant without requests, all at once, after a while in which
 // starting ends.
 func (r *runner) watchIdle(ctx context.Context, n int, trials []*trial, result round) error {
 	if err := wait(ctx, r.plan.Idle/2); err != nil {

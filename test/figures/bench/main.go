@@ -123,7 +123,7 @@ func bench(ctx context.Context, s settings, args []string, progress io.Writer) (
 	return r, err
 }
 
-// contestants are those that the command line asks for.
+// contestants returns the contestants that the command line asks for.
 func (s settings) contestants() (chosen []contestant, err error) {
 	only, err := regexp.Compile(s.only)
 	if err != nil {

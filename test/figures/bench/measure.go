@@ -36,7 +36,7 @@ type reading struct {
 	// Envoy's, and that of all other processes.
 	EnvoyCPU float64 `json:"envoy_cpu_us"`
 	OtherCPU float64 `json:"other_cpu_us"`
-	// LoadCPU is that of the load and of the service behind Envoy. It counts for no contestant.
+	// LoadCPU is the time of the load and of the service behind Envoy. It counts for no contestant.
 	LoadCPU float64 `json:"load_cpu_us"`
 	// Foreign is how many processors worked on average for other programs, while the contestant was
 	// measured.
@@ -53,7 +53,7 @@ type reading struct {
 	// EnvoyMB and OtherMB are resident memory after all that, in millions of bytes.
 	EnvoyMB float64 `json:"envoy_mb"`
 	OtherMB float64 `json:"other_mb"`
-	// IdleEnvoy and IdleOther are what Envoy and all other processes use without requests, in
+	// IdleEnvoy and IdleOther are the use of Envoy and of all other processes without requests, in
 	// percent of a processor.
 	IdleEnvoy float64 `json:"idle_envoy_percent,omitempty"`
 	IdleOther float64 `json:"idle_other_percent,omitempty"`
@@ -72,7 +72,7 @@ type runner struct {
 	progress io.Writer
 	// retries is how often a scene may be tried again.
 	retries int
-	// openRates are those of the open loops, in requests a second; there is none until the
+	// openRates are the rates of the open loops, in requests a second; a scene has none until the
 	// contestant that it depends on has been measured.
 	openRates map[scene]float64
 	// running are the contestants that have been started.
@@ -102,8 +102,8 @@ func (r *runner) round(ctx context.Context, n int, all []contestant) (round, err
 }
 
 // scene measures the contestants of a scene. They run side by side and take turns in the closed
-// loop and on the curve, so that what the machine does meanwhile hits all of them alike; where
-// latency is measured each runs alone.
+// loop and on the curve, so that disturbances of the machine hit all of them alike. For latency
+// each runs alone.
 func (r *runner) scene(ctx context.Context, n int, s scene, all []contestant) (round, error) {
 	result, measure := round{}, r.takeTurns
 	switch s {
@@ -172,7 +172,7 @@ func (r *runner) stop() {
 	r.running = nil
 }
 
-// trial is a contestant that runs, and what was seen of it.
+// trial is a contestant that runs, with its observations.
 type trial struct {
 	contestant
 	by    *runner
@@ -220,7 +220,7 @@ func (t *trial) open(ctx context.Context, rate float64, during time.Duration) (l
 	return result, err
 }
 
-// turn watches some slices, and whether the filter did what it is measured for.
+// turn watches some slices, and whether the filter did the measured work.
 func (t *trial) turn(ctx context.Context) error {
 	if t.Scene != direct {
 		if _, err := t.closed(ctx, t.by.plan.warm(t.Scene)); err != nil {
@@ -281,7 +281,7 @@ func (t *trial) ask(ctx context.Context, during time.Duration) (reading, error) 
 	}, nil
 }
 
-// spend returns what a load has cost whose answers are as they should be.
+// spend returns the cost of a load. It fails if the answers are not as they should be.
 func (t *trial) spend(ask func() (load.Result, error)) (load.Result, work, error) {
 	start, err := t.world.work(t.by.running)
 	if err != nil {
@@ -312,7 +312,7 @@ func processors(spent, during time.Duration) float64 {
 	return figures.Rounded(max(0, spent.Seconds()/during.Seconds()))
 }
 
-// figures are those of the closed loop, and the memory after it.
+// figures returns the figures of the closed loop, and the memory after it.
 func (t *trial) figures() (f reading, err error) {
 	f, n := t.best, float64(t.answered)
 	f.Foreign = processors(t.foreign, t.took)
@@ -325,7 +325,7 @@ func (t *trial) figures() (f reading, err error) {
 	return f, err
 }
 
-// expects says what is wrong with the answers.
+// expects returns an error if the answers are wrong.
 func (c contestant) expects(r load.Result) error {
 	n, expected := r.Answered(), r.Statuses[c.status]
 	if stages[c.Scene].refuses && c.part != nothing && c.part != emptyWasm {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/test/figures/bench/load"
 )
 
-// paced is what was measured of an open loop.
+// paced has the measurements of an open loop.
 type paced struct {
 	// Rate is how many requests a second were due, Reached how many were answered; 0 is unknown.
 	Rate    float64 `json:"requests_per_second"`
@@ -33,7 +33,7 @@ func (p paced) cost() float64 { return p.EnvoyCPU + p.OtherCPU }
 // reached reports whether all requests were answered about as soon as they were due.
 func (p paced) reached() bool { return p.Reached == 0 || p.Reached > 0.95*p.Rate }
 
-// curveRates are those of the curve, in requests a second.
+// curveRates are the rates of the curve, in requests a second.
 var curveRates = []float64{200, 1000, 1500, 3000, 10_000}
 
 // pacedLoop asks in an open loop.

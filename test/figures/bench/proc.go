@@ -15,7 +15,7 @@ func (n work) since(before work) work {
 	return work{n.envoy - before.envoy, n.others - before.others, n.self - before.self, n.foreign - before.foreign}
 }
 
-// work is what a contestant has done so far, where these run.
+// work returns the work of a contestant so far, while the given worlds run.
 func (w *world) work(running []*world) (n work, err error) {
 	n.foreign, err = figures.EverybodysTime()
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	patience = 30 * time.Second
 )
 
-// workshop is what all contestants use.
+// workshop has the parts that all contestants use.
 type workshop struct {
 	// root is the repository's folder.
 	root string
@@ -33,7 +33,7 @@ type workshop struct {
 	// beside is how many processors there are for all but Envoy.
 	beside   int
 	upstream *upstream
-	// loads are those that were made so far, by the names of their traffic.
+	// loads are the loads that were made so far, by the names of their traffic.
 	loads map[string]load.Load
 }
 

@@ -22,7 +22,7 @@ func (r *report) of(c contestant, figure func(reading) float64) figures.Spread {
 	return figures.Over(r.Rounds, func(one round) float64 { return figure(one[c.id()]) })
 }
 
-// added is what a contestant's processes use for a request more than Envoy alone.
+// added returns the use of a contestant's processes for a request beyond the use of Envoy alone.
 func (r *report) added(c contestant) figures.Spread {
 	none := c.base()
 	return figures.Over(r.Rounds, func(one round) float64 { return one.addedOver(c.Name, none, c.Scene) })

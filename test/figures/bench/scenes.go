@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// scene is what is asked of a contestant, and what stands behind the filter.
+// scene is a kind of load, with the service behind the filter.
 type scene string
 
 const (
@@ -39,7 +39,7 @@ const (
 	tightLimit = 100
 )
 
-// stage is what the contestants of a scene have in common.
+// stage has the common settings of a scene's contestants.
 type stage struct {
 	title string
 	// quota is each key's in a minute.
@@ -83,7 +83,7 @@ var stages = map[scene]stage{
 	idle: {title: "no requests, two workers", quota: usualLimit, traffic: oneKey, workers: 2},
 }
 
-// chosenScenes are those that a list with commas names; all, if it is empty.
+// chosenScenes returns the scenes in a list with commas; all, if the list is empty.
 func chosenScenes(list string) ([]scene, error) {
 	if list == "" {
 		return scenes(), nil

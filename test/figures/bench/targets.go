@@ -105,13 +105,13 @@ func compare(name string, atMost float64, needs []string, of, base func(round) f
 	}
 }
 
-// filter compares what two filters add to Envoy's work.
+// filter compares the costs that two filters add to Envoy's work.
 func filter(name, id, base string, atMost float64) promise {
 	return compare(name, atMost, []string{"direct/none", "direct/" + id, "direct/" + base},
 		func(r round) float64 { return r.addedToEnvoy(id) }, func(r round) float64 { return r.addedToEnvoy(base) })
 }
 
-// beside compares what two contestants of a scene add in the closed loop.
+// beside compares the costs that two contestants of a scene add in the closed loop.
 func beside(name string, s scene, id, base string, atMost float64) promise {
 	in := string(s) + "/"
 	p := compare(name, atMost, []string{in + "none", in + id, in + base},
@@ -134,7 +134,7 @@ func beside(name string, s scene, id, base string, atMost float64) promise {
 	return p
 }
 
-// behind compares what the two services add that Envoy's ratelimit filter can ask.
+// behind compares the costs of the two services that Envoy's ratelimit filter can ask.
 func behind(name string, s scene, atMost float64) promise {
 	in := string(s) + "/"
 	return compare(name, atMost, []string{in + "none", in + "rls", in + "ratelimit"},
@@ -181,7 +181,7 @@ func latency(name string, s scene, id, base string, atMost float64, percentile f
 // opened is the first open loop of a contestant.
 func (r round) opened(id string) paced { return r[id].first() }
 
-// first is the first open loop; zero without one.
+// first returns the first open loop; zero without an open loop.
 func (f reading) first() paced {
 	if len(f.Open) == 0 {
 		return paced{}

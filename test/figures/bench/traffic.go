@@ -27,7 +27,7 @@ type traffic struct {
 	// keys is how many there are, order which one the n-th request has.
 	keys  int
 	order func(keys int) []int
-	// headers are those of each request beside its key.
+	// headers are the headers of each request beside its key.
 	headers string
 }
 

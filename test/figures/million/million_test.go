@@ -27,7 +27,7 @@ const patience = 20 * time.Second
 
 const batch = 1000
 
-// plane is a control plane on a Redis, and what is measured of both.
+// plane is a control plane on a Redis, with the measurements of both.
 type plane struct {
 	t       *testing.T
 	control *stack.ControlPlane
@@ -77,7 +77,7 @@ func (p *plane) call(method, path, body string) time.Duration {
 	return time.Since(begin)
 }
 
-// memory is what Redis has in use, in bytes.
+// memory returns the memory that Redis uses, in bytes.
 func (p *plane) memory() int64 {
 	p.t.Helper()
 	info := p.redis.Do("INFO", "memory")

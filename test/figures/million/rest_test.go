@@ -18,7 +18,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// resident is what the control plane's process holds now, in bytes.
+// resident returns the resident memory of the control plane's process, in bytes.
 func (p *plane) resident() int64 {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.control.PID()))
@@ -140,7 +140,7 @@ func TestMemoryOfKeysAndNodes(t *testing.T) {
 	p.poll(nodes, rest, after)
 }
 
-// ask asks for a token of each of so many buckets, 64 a call, from 16 nodes.
+// ask asks for a token of each of the first keys buckets, 64 a call, from 16 nodes.
 func (p *plane) ask(keys int) {
 	p.t.Helper()
 	const full, nodes = 64, 16
@@ -192,7 +192,7 @@ func (p *plane) post(client *http.Client, request wire.LeaseRequest) (status int
 	return a.StatusCode
 }
 
-// poll has nodes poll for the next policy set, and reports what they cost.
+// poll makes nodes poll for the next policy set, and reports their cost.
 func (p *plane) poll(nodes int, rest time.Duration, without int64) {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(p.t.Context())

@@ -23,7 +23,7 @@ var version = "an unknown version"
 
 func main() { figures.Main("modulecost", run) }
 
-// plan says what to measure.
+// plan describes a measurement.
 type plan struct {
 	// Starts is how often each Envoy is started.
 	Starts int `json:"starts"`
@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return s.Show(r, out)
 }
 
-// contestant is what stands before Envoy's router.
+// contestant is a filter before Envoy's router.
 type contestant struct {
 	Title string `json:"title"`
 	// Wasm is the module; empty is no filter. Bytes is its size.

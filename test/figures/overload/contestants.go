@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// contestant is what stands in Envoy before the service.
+// contestant is a filter in Envoy before the service.
 type contestant struct {
 	name string
 	// filter takes the place of Weir's in Envoy's configuration, unless it isWeir.

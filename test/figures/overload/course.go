@@ -32,7 +32,7 @@ func classOf(i int) int {
 	return class
 }
 
-// course is what became of the requests to one contestant, by class and by the second in which they
+// course is the outcome of the requests to one contestant, by class and by the second in which they
 // were sent.
 type course struct {
 	name  string
@@ -105,7 +105,7 @@ func (c *course) send(ctx context.Context, client *http.Client, url string, i, s
 	}
 }
 
-// goodput is the share of what the service can give in a phase that was answered in time, without
+// goodput returns the share of the service's capacity in a phase that was answered in time, without
 // the first third of the phase.
 func (c *course) goodput(phase int) float64 {
 	from, to := c.settled(phase)

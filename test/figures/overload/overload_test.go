@@ -29,7 +29,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// The service works on as many requests at once as it has places, also after a change.
+// The service works on one request in each of its places, also after a change.
 func TestService(t *testing.T) {
 	s := newService()
 	s.change(2 - places)

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/test/figures"
 )
 
-// table is what became of each contestant.
+// table shows the outcome of each contestant.
 func table(courses []*course) figures.Table {
 	titles := []string{"", "goodput, all of the capacity", "two fifths of it", "all again"}
 	for _, class := range classes {

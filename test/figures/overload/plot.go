@@ -15,13 +15,13 @@ const (
 	panelEvery            = 240
 )
 
-// dashed is the line of what the service can give.
+// dashed is the line of the service's capacity.
 const dashed = `stroke-dasharray="5 3"`
 
 var colours = []string{"#a0303c", "#3b6fb5", "#4f9d5a", "#e0a030"}
 
-// plot draws for each contestant how many requests of each class are answered in time, one class
-// above the other, and what the service can give.
+// plot draws for each contestant how many requests of each class are answered in time, the classes
+// stacked, and the service's capacity.
 func plot(courses []*course) []byte {
 	d := &figures.Drawing{}
 	height := float64(len(courses)*panelEvery + 40)

@@ -22,7 +22,7 @@ type crowd struct {
 // mostHalvings is how often a crowd may become smaller.
 const mostHalvings = 6
 
-// words are what it did and cost.
+// words describe its work and its cost.
 func (c crowd) words() string {
 	return fmt.Sprintf("%4d nodes, %5.0f calls/s of one bucket: %s", c.Nodes, c.Calls, c.costs())
 }

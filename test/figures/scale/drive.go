@@ -28,7 +28,7 @@ const (
 // for so many keys in calls of so many buckets.
 type drive struct{ Nodes, Keys, Items int }
 
-// point is what was measured of a drive. Times are in microseconds of processor time for each call.
+// point has the measurements of a drive. Times are in microseconds of processor time for each call.
 type point struct {
 	drive
 	// Calls and Failed are a second; failed are those that were not answered in the 40 ms that the
@@ -52,7 +52,7 @@ func (p point) costs() string {
 	return fmt.Sprintf("control plane %6.0f µs, Redis %6.0f µs a call", p.PlaneCPU, p.RedisCPU)
 }
 
-// words are what it did and cost.
+// words describe its work and its cost.
 func (p point) words() string {
 	return fmt.Sprintf("%4d nodes, %2d buckets a call: %s", p.Nodes, p.Items, p.costs())
 }

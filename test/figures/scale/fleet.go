@@ -40,7 +40,7 @@ func (f fleet) keys() string {
 	return strconv.Itoa(f.Keys)
 }
 
-// lived is what became of a fleet in a while.
+// lived is the outcome of a fleet in a while.
 type lived struct {
 	fleet
 	// Decided is a second; InHand and Refused are shares of it: by tokens in hand or a refusal that
@@ -84,7 +84,7 @@ var errBusy = errors.New("too many calls are under way")
 // maxFlying bounds the calls of one shard that are under way.
 const maxFlying = 4096
 
-// live has a fleet live for a while and measures what follows the time to warm up.
+// live lets a fleet live for a while and measures the time after the warm-up.
 func (f fleet) live(ctx context.Context, w *world, warm, during time.Duration) (l lived, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

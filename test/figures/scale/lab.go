@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/test/figures"
 )
 
-// plan says what to measure and how long.
+// plan describes the measurements and their lengths.
 type plan struct {
 	Pushes int
 	Push   []fleetSize

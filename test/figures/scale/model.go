@@ -13,7 +13,7 @@ type line struct{ Call, Bucket float64 }
 
 func (l line) of(items float64) float64 { return l.Call + l.Bucket*items }
 
-// model is what calls and keys cost.
+// model has the costs of calls and keys.
 type model struct {
 	plane, redis line
 	// key is the memory of Redis for each key, in bytes.

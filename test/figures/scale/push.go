@@ -28,7 +28,7 @@ type pollers struct {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%04d", i) }
 
-// poll starts so many pollers, which end with end.
+// poll starts a poller for each node. The pollers end with end.
 func (w *world) poll(ctx context.Context, nodes int, arrived func(node int, version uint64)) *pollers {
 	p := &pollers{world: w, arrived: arrived}
 	ctx, p.cancel = context.WithCancel(ctx)
@@ -44,14 +44,14 @@ func (w *world) poll(ctx context.Context, nodes int, arrived func(node int, vers
 	return p
 }
 
-// end stops all and returns what went wrong with one of them.
+// end stops all pollers and returns the error of one of them.
 func (p *pollers) end() error {
 	p.cancel()
 	p.wait.Wait()
 	return p.err
 }
 
-// run polls for ever: it returns only with what went wrong.
+// run polls for ever: it returns only with an error.
 func (p *pollers) run(ctx context.Context, node int) error {
 	var index match.Index
 	for version := uint64(0); ; {
@@ -76,7 +76,7 @@ func (p *pollers) run(ctx context.Context, node int) error {
 	}
 }
 
-// send sends what a node sends.
+// send sends a node's request.
 func (w *world) send(
 	ctx context.Context, to *stack.ControlPlane, method, path string, content io.Reader,
 ) (status int, body []byte, err error) {

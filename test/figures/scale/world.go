@@ -122,7 +122,7 @@ func (n work) foreign(during time.Duration) float64 {
 	return figures.Rounded(max(0, (n.all-n.plane-n.redis-n.self).Seconds()/during.Seconds()))
 }
 
-// memory is what Redis has in use, in bytes, and how many keys it keeps.
+// memory returns the memory that Redis uses, in bytes, and the number of its keys.
 func (w *world) memory(ctx context.Context) (bytes, keys int64, err error) {
 	info, err := w.client.Info(ctx, "memory").Result()
 	if err != nil {

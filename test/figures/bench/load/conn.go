@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// conn is one connection. It reads just what it must of an answer.
+// conn is one connection. It reads only the necessary parts of an answer.
 type conn struct {
 	net.Conn
 	in        *bufio.Reader

@@ -20,7 +20,7 @@ import (
 // patience is how long after the end of a load an answer may still come.
 const patience = 10 * time.Second
 
-// Load says what to send where.
+// Load describes the requests and their target.
 type Load struct {
 	// Address is host:port of the proxy.
 	Address string
@@ -36,7 +36,7 @@ type Load struct {
 	Overtime time.Duration
 }
 
-// Result is what became of a load.
+// Result is the outcome of a load.
 type Result struct {
 	// Statuses counts the answers by status.
 	Statuses map[int]int
@@ -46,7 +46,7 @@ type Result struct {
 	// overtime.
 	Unsent int
 	// Latencies of an open loop, from when a request was due to the end of its answer, in ascending
-	// order. One that was not sent has waited from when it was due to the end.
+	// order. The latency of a request that was not sent ends with the load.
 	Latencies []time.Duration
 }
 
@@ -197,7 +197,7 @@ func (l Load) pace(
 	return sent, await(cap(free), take)
 }
 
-// await takes so many connections.
+// await takes n connections.
 func await(n int, take func() (*conn, error)) error {
 	for range n {
 		if _, err := take(); err != nil {

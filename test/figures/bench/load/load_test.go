@@ -95,8 +95,8 @@ func TestAStallShowsInEveryRequestThatWasDue(t *testing.T) {
 	}
 }
 
-// A server that cannot keep up does not make an open loop last longer than it may. What was not
-// sent has waited until then.
+// A server that cannot keep up does not make an open loop last longer than its overtime. Requests
+// that were not sent have waited until then.
 func TestAnOpenLoopEndsAfterItsOvertime(t *testing.T) {
 	address := server(t, func(int64, string) { time.Sleep(10 * time.Millisecond) })
 	l := load.Load{Address: address, Connections: 1, Overtime: 100 * time.Millisecond}
