@@ -16,7 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience bounds how long a test waits for what must come.
+// patience bounds how long a test waits for an expected event.
 const patience = 20 * time.Second
 
 var stack *Stack
@@ -68,7 +68,7 @@ func start(t *testing.T) *page {
 	return p
 }
 
-// do runs actions; what does not happen in time fails the test with what the page shows.
+// do runs actions. If an action does not succeed in time, the test fails with the page's text.
 func (p *page) do(actions ...chromedp.Action) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -202,7 +202,7 @@ func TestACallerGetsAnotherLimitAndBack(t *testing.T) {
 	p.sees("Nothing of its own")
 }
 
-// The editor shows what the server's check says while one types, and applies what is valid.
+// The editor shows the result of the server's check while one types, and applies a valid document.
 func TestTheEditorChecksWhileOneTypes(t *testing.T) {
 	p := open(t, stack.Token)
 	p.at("edit")

@@ -17,8 +17,8 @@ import (
 )
 
 // shopEnvoy is an Envoy with the filters cors and Weir in the order given, by the recipe of
-// docs/run/istio.md: every route allows a page of one other origin, and exposes what scripts may
-// read.
+// docs/run/istio.md: every route allows a page of one other origin, and exposes the headers that
+// scripts may read.
 const shopEnvoy = `
 static_resources:
   listeners:
@@ -106,7 +106,7 @@ func startShop(t *testing.T, filters, page string) string {
 	}
 }
 
-// cacheDir is where tools/setup.sh keeps what it installs.
+// cacheDir returns the folder where tools/setup.sh installs.
 func cacheDir(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("WEIR_CACHE"); dir != "" {
@@ -119,7 +119,7 @@ func cacheDir(t *testing.T) string {
 	return filepath.Join(dir, "weir")
 }
 
-// seen is what a script of a page sees of an answer. Status 0 is a network error.
+// seen is the part of an answer that a script of a page sees. Status 0 is a network error.
 type seen struct {
 	Status                 int
 	Retry, Limits, Article string

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A policy's graphs show what its candidate would have refused beside what it has refused, and what
-// it has in flight beside the limit; before anything is known they say so.
+// A policy's graphs show its candidate's refusals beside its own refusals, and its requests in
+// flight beside the limit. Before anything is known they say so.
 func TestAPolicysGraphsHaveCandidatesAndFlights(t *testing.T) {
 	call := func(method, path, body string) {
 		t.Helper()

@@ -13,8 +13,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// hostileAnswers replaces the names of policies by 10 000 hostile ones, before the page's scripts
-// run, as a server would that lets anything through; callers, nodes and reasons become hostile, too.
+// hostileAnswers replaces the names of policies by 10 000 hostile names, before the page's scripts
+// run, like a server that lets anything through. Callers, nodes and reasons become hostile, too.
 const hostileAnswers = `
 const shapes = [
 	n => "<script>pwned(" + n + ")</" + "script>",
@@ -73,7 +73,7 @@ const readAll = `(async () => {
 	return hostile.filter(h => seen.has(h)).length
 })()`
 
-// readingWaits is for how many seconds at most the page reads what it shows.
+// readingWaits is for how many seconds at most the page reads its own text.
 const readingWaits = 180
 
 // 10 000 hostile values are shown as text on the screens, and none of them runs; no request leaves

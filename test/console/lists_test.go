@@ -19,8 +19,8 @@ type rows struct {
 	Count int
 }
 
-// The server finds what the lists of policies and nodes are filtered by: the page asks it, a moment
-// after the last key, and has only the pages that are looked at.
+// The server filters the lists of policies and nodes. The page asks it a moment after the last key,
+// and loads only the pages that are looked at.
 func TestTheServerFiltersTheLists(t *testing.T) {
 	const many = 2500
 	before := current(t)
@@ -73,7 +73,8 @@ func TestTheServerFiltersTheLists(t *testing.T) {
 	}
 }
 
-// setOf is a policy set of so many policies, of which every hundredth from the ninetieth is in shadow.
+// setOf returns a policy set of n policies, of which every hundredth from the ninetieth is in
+// shadow.
 func setOf(t *testing.T, n int) string {
 	t.Helper()
 	var all []map[string]any

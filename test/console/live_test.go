@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// What others change shows by itself, because one request waits at the server. A page that loses the
-// server asks again until it is back.
+// Changes of other operators show by themselves, because one request waits at the server. A page
+// that loses the server asks again until it is back.
 func TestThePageFollowsWhatOthersDo(t *testing.T) {
 	p := open(t, stack.Token)
 	p.sees("of 1 active node")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// An address whose calls are refused is no node: Envoys that are known stay as many as they are.
+// An address whose calls are refused is no node: the number of known Envoys does not change.
 func TestRefusedAddressesAreNoNodes(t *testing.T) {
 	r, err := http.NewRequest(http.MethodGet, stack.Console+"/node/v1/snapshot", nil)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // looking are the names of buttons that change nothing.
 var looking = []string{"Light or dark", "Keys", "Log out", "The document", "Look at the document", "An hour", "A day", "Find"}
 
-// buttons are the names of the buttons that a page shows, without those that change nothing.
+// buttons returns the names of the buttons that a page shows, without buttons that change nothing.
 func buttons(p *page) []string {
 	p.t.Helper()
 	names := eval[[]string](p, `[...document.querySelectorAll("button, [role=button], main a.button")].map(b =>
@@ -23,7 +23,7 @@ func buttons(p *page) []string {
 	})
 }
 
-// actions are buttons that a screen offers to those who may change something.
+// actions are buttons that a screen offers to users who may change something.
 var actions = map[string][]string{
 	"":                        {"Set shorten-per-ip to shadow"},
 	"policies/shorten-per-ip": {"Set shorten-per-ip to shadow", "Edit"},
@@ -78,7 +78,7 @@ func covers(have, want []string) bool {
 	return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(have, w) })
 }
 
-// changes are calls that change something, one for each action of the console.
+// changes are calls that change something, a call for each action of the console.
 var changes = []struct{ method, path, body string }{
 	{"PUT", "/v1/policyset", `{"version": "weir/v1"}`},
 	{"PATCH", "/v1/policies/login", `{"limit": {"quota": 7}}`},
@@ -91,7 +91,8 @@ var changes = []struct{ method, path, body string }{
 	{"POST", "/v1/penalties/pardon?policy=login&key=" + strings.Repeat("0", 32), `{"reason": "none"}`},
 }
 
-// The server refuses to a viewer's session what the page does not offer; an editor's session may.
+// The server refuses to a viewer's session the actions that the page does not offer; an editor's
+// session may do them.
 func TestWhatARoleMayNotDoIsRefused(t *testing.T) {
 	viewer, editor := open(t, stack.Viewer), open(t, stack.Editor)
 	call := func(p *page, method, path, body string) int {

@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// The screens, and what each of them shows once it has its answers.
+// The screens that are checked once they have their answers.
 var screens = []string{"", "policies", "policies/shorten-per-ip", "callers", "nodes", "changes", "settings", "edit",
 	"explain"}
 
@@ -81,8 +81,7 @@ var axeCore = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(root + "/console/node_modules/axe-core/axe.min.js")
 })
 
-// passesAxe looks at what the page shows: axe-core finds nothing, and nothing is wider than the
-// screen.
+// passesAxe checks the shown page: axe-core finds nothing, and nothing is wider than the screen.
 func (p *page) passesAxe(what string, width int64) {
 	p.t.Helper()
 	axe, err := axeCore()
@@ -100,8 +99,8 @@ func (p *page) passesAxe(what string, width int64) {
 const axeRun = `;axe.run().then(r => r.violations.map(v =>
 	v.id + ": " + v.help + "\n" + v.nodes.map(n => "  " + n.html.slice(0, 160) + "\n  " + n.failureSummary).join("\n")).join("\n"))`
 
-// The command and the REST call that a dialog shows do what the dialog does, whatever the caller
-// and the reason are; nothing in them is run by the shell.
+// The command and the REST call that a dialog shows have the same effect as the dialog, whatever
+// the caller and the reason are. The shell runs nothing in them.
 func TestThePrintedCommandsAreQuoted(t *testing.T) {
 	p := open(t, stack.Token)
 	for _, hostile := range []string{
@@ -131,8 +130,9 @@ func TestThePrintedCommandsAreQuoted(t *testing.T) {
 	}
 }
 
-// What the editor prints is pasted as it stands, whatever the document says, also lines that would end
-// it for the shell, and one that does not end with a line; and so is what the slider prints.
+// The commands that the editor prints can be pasted as they are, whatever the document has: also
+// with lines that would end it for the shell, and without a line break at its end. The same holds
+// for the slider's commands.
 func TestTheEditorsCommandsArePastable(t *testing.T) {
 	p := open(t, stack.Token)
 	const begin = "version: weir/v1\npolicies:\n  - {name: pasted, partition: [], limit: {quota: 7, window: 1m}, match: {paths: [/nowhere]}}\n"

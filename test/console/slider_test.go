@@ -13,8 +13,8 @@ import (
 // spanWaits is for how many seconds at most a test waits until callers have been counted.
 const spanWaits = 330
 
-// Another limit: the slider says whom it would catch, the keyboard moves it, and one button
-// changes the limit, after the server has said what is different; another one undoes it.
+// The slider shows whom a different limit would catch, and the keyboard moves it. One button
+// changes the limit, after the server has described the change; a second button undoes it.
 func TestTheSliderShowsWhatAnotherLimitWouldDo(t *testing.T) {
 	p := open(t, stack.Token)
 	p.at("policies/shorten-per-ip")

@@ -1,6 +1,6 @@
-// Package console tests the console in a real browser, against what `make run` runs: weir serve,
-// an Envoy with the filter, a small service. It is a module of its own: nothing of Weir is built with
-// what drives a browser.
+// Package console tests the console in a real browser, against the processes of `make run`: weir
+// serve, an Envoy with the filter, a small service. It is a module of its own: no program of Weir
+// is built with the packages that drive a browser.
 package console
 
 import (
@@ -31,7 +31,7 @@ const dashboard = "https://grafana.invalid/d/weir?var-x=1"
 // startTime bounds how long the stack may take to come up.
 const startTime = 60 * time.Second
 
-// Stack is what `make run` runs.
+// Stack has the processes of `make run`.
 type Stack struct {
 	// Console and Envoy are the addresses of the control plane and of the proxy, Token the
 	// administrator's; Viewer, Editor and Node are tokens of those roles.
@@ -91,7 +91,7 @@ func (s *Stack) makeTokens(file string) error {
 	return os.WriteFile(file, []byte(lines.String()), 0o600)
 }
 
-// tokenIn reads what the stack prints until it prints the token, and the rest beside the caller.
+// tokenIn reads the output of the stack until the token, and the rest in the background.
 func tokenIn(out io.Reader) (string, error) {
 	found := make(chan string, 1)
 	go func() {
@@ -156,8 +156,8 @@ func (s *Stack) Call(method, path, body string) (string, error) {
 	return string(text), err
 }
 
-// Load sends requests to the proxy until ctx ends, so many a second: links are made by some callers
-// with keys, one of them far too often.
+// Load sends rate requests a second to the proxy until ctx ends: some callers with keys make links,
+// and one of them makes far too many.
 func (s *Stack) Load(ctx context.Context, rate int) {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()

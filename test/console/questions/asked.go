@@ -46,10 +46,10 @@ var questions = []question{
 	}, after: chromedp.Tasks{click("button", "Lift the order about resolve-per-ip"), click("dialog//button", "Lift"), undoneNever}},
 }
 
-// undone takes back what has just been done.
+// undone takes back the last change.
 var undone = chromedp.Tasks{click("button", "Undo"), chromedp.WaitNotPresent(".toast", chromedp.ByQuery)}
 
-// undoneNever closes the message about what was done.
+// undoneNever closes the message about the last change.
 var undoneNever = chromedp.Tasks{click("button", "Close this message"), chromedp.WaitNotPresent(".toast", chromedp.ByQuery)}
 
 // middle clicks into the middle of an element.

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/test/figures/bench/load"
 )
 
-// slice is how long a part of the load lasts: it ends at the end of one.
+// slice is the length of a part of the load: the load ends at the end of a part.
 const slice = 5 * time.Second
 
 // loading is a load under way.
@@ -61,7 +61,7 @@ func (l *loading) run(ctx context.Context, of load.Load) error {
 	return nil
 }
 
-// end ends the load and says what became of it.
+// end ends the load and describes its outcome.
 func (l *loading) end() (string, error) {
 	l.stop()
 	if err := <-l.done; err != nil {

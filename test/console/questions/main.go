@@ -1,7 +1,6 @@
-// Command questions measures how long the console takes to answer what an operator asks in an
-// incident, while a load goes through Envoy to the policies that it is asked about. A headless
-// Chromium clicks, and types what a dialog asks for. It runs in test/console, on what `make build`
-// made.
+// Command questions measures how long the console takes to answer an operator's questions in an
+// incident, while a load goes through Envoy to the policies in question. A headless Chromium
+// clicks, and types into the dialogs. It runs in test/console, on the results of `make build`.
 package main
 
 import (
@@ -22,7 +21,7 @@ import (
 // warm is for how long the load goes on before the first question.
 const warm = 10 * time.Second
 
-// bar is within what time each question is to be answered.
+// bar is the time within which each question must be answered.
 const bar = 2 * time.Second
 
 func main() {
@@ -115,13 +114,13 @@ func report(asked []question, took map[string][]time.Duration, rounds int) {
 	}
 }
 
-// question is what an operator asks, with the clicks that answer it.
+// question is an operator's question, with the clicks that answer it.
 type question struct {
 	name string
 	// spans: it needs callers that have been counted.
 	spans bool
-	// before comes before the clock starts, ask is from the first click to the answer, and after is
-	// what takes it back.
+	// before runs before the clock starts, clicks run from the first click to the answer, and after
+	// takes the change back.
 	before func(*console.Stack, int) chromedp.Tasks
 	clicks func(int) chromedp.Tasks
 	after  chromedp.Tasks
@@ -146,7 +145,7 @@ func (q question) ask(tab context.Context, stack *console.Stack, round int) (tim
 	return took, chromedp.Run(ctx, q.after)
 }
 
-// click clicks on what has a text or a label.
+// click clicks on the element with a text or a label.
 func click(element, name string) chromedp.Action {
 	return chromedp.Click(console.Named(element, name), chromedp.BySearch)
 }

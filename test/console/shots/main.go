@@ -1,5 +1,5 @@
 // Command shots makes the pictures of docs/night/console.md: every screen in both themes. It runs
-// in test/console, on what `make build` made.
+// in test/console, on the results of `make build`.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 type screen struct{ name, hash, ready string }
 
-// screens are the pictures: a name, where it is, and what has to be there first.
+// screens are the pictures: a name, its address, and the element that must be there first.
 var screens = []screen{
 	{"overview", "", ".table a"},
 	{"policies", "policies", ".table a"},

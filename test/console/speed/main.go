@@ -1,5 +1,5 @@
 // Command speed measures how soon the console shows its screens with ten thousand policies and a
-// thousand nodes. It runs in test/console, on what `make build` made.
+// thousand nodes. It runs in test/console, on the results of `make build`.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	console "github.com/weir-proxy/weir/test/console"
 )
 
-// screens are where a screen is, and what it shows once it has its answers.
+// screens has the address of each screen, and an element that it shows once it has its answers.
 var screens = []struct{ name, hash, ready string }{
 	{"Overview", "", "main .tiles"},
 	{"Policies", "policies", "main .table a"},
@@ -77,7 +77,7 @@ func run(policies, nodes, rounds int) error {
 	return nil
 }
 
-// fill puts a set of so many policies into force.
+// fill puts a set of n policies into force.
 func fill(stack *console.Stack, n int) (version uint64, err error) {
 	type policy map[string]any
 	set := map[string]any{"version": "weir/v1"}
