@@ -68,12 +68,14 @@ func ParseFile(text []byte) (tokens Tokens, problems []error) {
 	scanner := bufio.NewScanner(bytes.NewReader(text))
 	scanner.Buffer(nil, len(text)+1)
 	for line := 1; scanner.Scan(); line++ {
+		// Read the line without its comment.
 		entry, _, _ := strings.Cut(scanner.Text(), "#")
 		fields := strings.Fields(entry)
 		if len(fields) == 0 {
 			continue
 		}
 		t, err := parseToken(fields)
+		// Check it against the lines before.
 		switch role, known := roles[t.Name]; {
 		case err != nil:
 		case known && role != t.Role:
@@ -88,6 +90,7 @@ func ParseFile(text []byte) (tokens Tokens, problems []error) {
 		roles[t.Name], sums[t.Sum] = t.Role, true
 		tokens = append(tokens, t)
 	}
+	// Check the file as a whole.
 	if len(bytes.TrimSpace(text)) == 0 {
 		problems = append(problems, errEmpty)
 	}

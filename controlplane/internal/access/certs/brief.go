@@ -74,12 +74,14 @@ func parsePair(texts [][]byte) (pair *tls.Certificate, wrong, err error) {
 func wrongBlock(text []byte, kind string) error {
 	found := false
 	for at := bytes.Index(text, begin); at >= 0; {
+		// Cut the text at the beginning of the next block.
 		rest := text[at:]
 		next := bytes.Index(rest[1:], begin) + 1
 		if next > 0 {
 			rest = rest[:next]
 		}
 		line := 1 + bytes.Count(text[:at], []byte("\n"))
+		// Decode the block.
 		block, _ := pem.Decode(rest)
 		if block == nil {
 			return &LineError{line, errNoBlock}

@@ -138,6 +138,7 @@ func (f *files[T]) look(log *slog.Logger, regular bool) {
 // in a row have seen them, because a file may just be being written. Handshakes do not count as
 // looks, because two of them can be closer together than two writes of one file.
 func (f *files[T]) read(regular bool) error {
+	// Read the files. If one is missing, or none has changed, there is nothing to parse.
 	texts, same := make([][]byte, len(f.paths)), f.texts != nil
 	var lacking []error
 	for i, path := range f.paths {
@@ -153,6 +154,8 @@ func (f *files[T]) read(regular bool) error {
 	case same:
 		return f.wrong
 	}
+	// Parse them. If they are wrong for the first time, they may be half written: wait for the next
+	// look.
 	value, wrong, err := f.parse(texts)
 	seen := regular && slices.EqualFunc(texts, f.seen, bytes.Equal)
 	if regular {

@@ -269,6 +269,7 @@ func (on *basis) commitOf(edits []edit) (c docs.Commit, done Outcome, err error)
 	c.Cleared = &on.cleared
 	at := map[keyhash.Key]int{}
 	for _, e := range edits {
+		// Apply the edit. A new record needs room.
 		was := on.records[e.key]
 		next, changed := e.next(&was, on.cleared)
 		i, again := at[e.key]
@@ -282,8 +283,10 @@ func (on *basis) commitOf(edits []edit) (c docs.Commit, done Outcome, err error)
 		case added:
 			on.room--
 		}
+		// Keep the record here, for further edits of the same caller.
 		next.Revision = was.Revision
 		on.records[e.key] = next
+		// Write the change. A second edit of a record replaces the first.
 		change := docs.Change{Key: e.key, Expected: was.Revision, Any: e.wins && on.read,
 			Scores: []int64{max(next.Forgotten, 1)}}
 		change.Value, err = json.Marshal(next)

@@ -131,6 +131,7 @@ var errSamples = errors.New("cannot read the callers of a replica")
 // decodeSamples decodes the result of encode.
 func decodeSamples(b []byte) (*samples, error) {
 	all, damaged := newSamples(), false
+	// number reads the next number.
 	number := func() uint64 {
 		n, size := binary.Uvarint(b)
 		if size <= 0 {
@@ -141,6 +142,7 @@ func decodeSamples(b []byte) (*samples, error) {
 		return n
 	}
 	for len(b) > 0 {
+		// Read a policy's name and its thinning.
 		length := number()
 		if length >= uint64(len(b)) || len(all.of) >= maxPolicies {
 			return nil, errSamples
@@ -149,6 +151,7 @@ func decodeSamples(b []byte) (*samples, error) {
 		all.of[string(b[:length])] = one
 		one.thin = b[length]
 		b = b[length+1:]
+		// Read its callers.
 		count := number()
 		if one.thin > 63 || count > maxSampled {
 			return nil, errSamples
