@@ -54,7 +54,8 @@ func noFlag(at *kong.Node, message string) string {
 	return fmt.Sprintf("there is no flag --%s, since the %[1]s is an argument: %s", found[1], usage)
 }
 
-// plainWords replace the parser's messages with the names of Go's types.
+// plainWords has the words that replace a message of the parser with the name of a type of Go in
+// it.
 var plainWords = []struct {
 	of    *regexp.Regexp
 	words string
