@@ -76,8 +76,9 @@ func (l *Ledger) carryOver(ask Ask) {
 	l.trimLeases(next.Burst + beyond)
 }
 
-// trimLeases forgets leases, first the leases that end first, until at most n tokens are leased.
-// Leases that a bucket has no room for then delay it no longer than its whole burst does.
+// trimLeases forgets leases until at most n tokens are leased, beginning with the leases that end
+// first. Without this, leases larger than a new burst would keep the bucket empty for longer than
+// its burst takes to refill.
 func (l *Ledger) trimLeases(n int64) {
 	over := l.leasedTokens() - n
 	for over > 0 {

@@ -5,11 +5,11 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// putSteps appends the steps of a failure ladder up to the step without a time.
+// putSteps appends the steps of a failure ladder up to the last one, whose time is 0.
 func putSteps(dst []byte, f *policy.OnFailure) []byte {
 	for _, s := range f {
 		if s.For == 0 {
-			s = f.Last() // A ladder without any step ends like this too.
+			s = f.Last() // An empty ladder has a last step, too.
 		}
 		dst = putUvarint(append(dst, byte(s.Do), boolByte(s.Empty)), int64(s.For))
 		if s.For == 0 {

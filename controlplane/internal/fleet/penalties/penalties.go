@@ -270,18 +270,18 @@ func (s *Service) held(key keyhash.Key) (Record, docs.Head) {
 	return Record{}, s.state
 }
 
-// heldOf returns the records of keys and the head of the changes. ok is false before the store was
-// read.
-func (s *Service) heldOf(keys []keyhash.Key) (map[keyhash.Key]Record, docs.Head, bool) {
+// heldOf returns the records of keys and the head of the changes. loaded is false until the store
+// has been read.
+func (s *Service) heldOf(keys []keyhash.Key) (byKey map[keyhash.Key]Record, head docs.Head, loaded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := make(map[keyhash.Key]Record, len(keys))
+	byKey = make(map[keyhash.Key]Record, len(keys))
 	for _, key := range keys {
 		if r := s.records[key]; r != nil {
-			of[key] = *r
+			byKey[key] = *r
 		}
 	}
-	return of, s.state, s.loaded
+	return byKey, s.state, s.loaded
 }
 
 // InForce reports whether a caller is under a penalty.

@@ -62,9 +62,9 @@ func (b *Breaker) Allow(now time.Time) bool {
 	return true
 }
 
-// Report counts the result of an allowed request at now. luck, from 0 to 1, sets the length of a
-// rest that begins. Any answer closes the breaker. Failures of requests that were under way when
-// the breaker opened have no effect.
+// Report counts the result of an allowed request at now; ok means that it got an answer. An answer
+// closes the breaker. Failures of requests that were under way when the breaker opened have no
+// effect. luck, from 0 to 1, sets the length of a rest that begins.
 func (b *Breaker) Report(now time.Time, ok bool, luck float64) {
 	switch {
 	case ok:

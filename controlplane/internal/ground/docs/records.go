@@ -135,7 +135,8 @@ type Records interface {
 	// which is empty after the last one. It scans all records, or the records of an index. It
 	// returns a record that exists during the whole scan at least once.
 	Scan(ctx context.Context, topic *Topic, index, cursor string, limit int) ([]Record, string, error)
-	// Last returns at most limit records of an index, the ones with the highest scores.
+	// Last returns at most limit records of an index with the highest scores, in no particular
+	// order.
 	Last(ctx context.Context, topic *Topic, index string, limit int) ([]Record, error)
 	// Commit makes changes and returns the revision of the last one. It returns errs.Conflict if
 	// something is not as expected, errs.NotFound if a record to delete does not exist, or ErrFull.

@@ -24,16 +24,17 @@ func spellHosts(node *policy.Node) {
 	}
 }
 
+// spellHost writes a host in Punycode, and keeps a leading "*." as it is.
 func spellHost(node *policy.Node) {
-	below, name := "", node.Text
-	if rest, wild := strings.CutPrefix(name, "*."); wild {
-		below, name = "*.", rest
+	wildcard, name := "", node.Text
+	if rest, isWild := strings.CutPrefix(name, "*."); isWild {
+		wildcard, name = "*.", rest
 	}
 	if node.Kind != policy.String || isASCII(name) {
 		return
 	}
 	if spelled, err := idna.Lookup.ToASCII(name); err == nil {
-		node.Text = below + spelled
+		node.Text = wildcard + spelled
 	}
 }
 

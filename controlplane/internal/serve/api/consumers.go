@@ -28,7 +28,7 @@ type person struct {
 var errNoConsumers = &failure{code: errs.NoConsumers,
 	detail: "the policy set names no identity.consumer, which says where requests say who they are"}
 
-// person finds out who is meant; the source may be left out where there is one only.
+// person finds the consumer that a request names. source may be empty if there is only one.
 func (s *server) person(id, source string) (p person, err error) {
 	active, _ := s.config.Policies.Active()
 	current := active.Current

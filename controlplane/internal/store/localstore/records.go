@@ -177,7 +177,8 @@ func (s *Store) Scan(
 	return records, next, err
 }
 
-// Last implements docs.Records.
+// Last implements docs.Records. An index is ordered by score and key, so Last reads it from its
+// end.
 func (s *Store) Last(_ context.Context, t *docs.Topic, index string, limit int) (records []docs.Record, err error) {
 	_, err = s.viewTopic(t, func(x *topicTx) (err error) {
 		c := x.list(index).Cursor()

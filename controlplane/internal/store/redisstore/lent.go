@@ -242,20 +242,24 @@ func (s *Store) lacks(ctx context.Context, p *part, claims []leases.Claim) (lost
 	return lost, err
 }
 
-// claimAgain repeats claims until they are answered.
+// claimAgain sends claims again, in groups of claimsAtOnce. It repeats a group that failed after
+// giveBackAgain, until it succeeds or ctx ends.
 func (s *Store) claimAgain(ctx context.Context, claims []leases.Claim) {
-	of := map[*gather.Line[*portion]][]leases.Item{}
+	// Sort the claims by line: a line for each tag in a cluster, otherwise only the first.
+	byLine := map[*gather.Line[*portion]][]leases.Item{}
 	for _, c := range claims {
 		line := &s.lines[0]
 		if s.cluster {
 			line = &s.lines[bucketTag(c.Bucket)]
 		}
-		of[line] = append(of[line], c.Item)
+		byLine[line] = append(byLine[line], c.Item)
 	}
-	for line, items := range of {
-		for some := range slices.Chunk(items, claimsAtOnce) {
+	for line, items := range byLine {
+		for group := range slices.Chunk(items, claimsAtOnce) {
+			// Send the group until it succeeds. An error of Do means that there was no call; p.err
+			// means that the script ran without an answer.
 			for {
-				p := s.newPortion(some)
+				p := s.newPortion(group)
 				if line.Do(ctx, p, len(p.keys)) == nil && p.err == nil {
 					break
 				}

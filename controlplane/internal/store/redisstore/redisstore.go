@@ -207,7 +207,8 @@ var silenceOnce sync.Once
 
 func (s *Store) setGrant(source string) { s.grant, s.source = redis.NewScript(source), source }
 
-// Close closes the connections. A connection that the server has closed before is no error.
+// Close ends the work in the background, then closes the connections. A connection that the server
+// has closed before is no error.
 func (s *Store) Close() error {
 	s.close()
 	s.looks.Wait()

@@ -19,8 +19,8 @@ const (
 	mostKept     = 1 << 36
 )
 
-// windowCell returns the instant from which no evicted key of the key's cell owes tokens any more,
-// and the most tokens that each key owes before.
+// windowCell decodes the cell of a key. Before until each evicted key of the cell owes at most owes
+// tokens; from until on it owes none.
 func windowCell(slot []byte, key *keyhash.Key) (until quota.Instant, owes int64) {
 	v := cellOf(slot, key)
 	return v & lastInstant, tokensOf(int64(v) >> instantBits)

@@ -214,13 +214,14 @@ func (c *conversion) synchronised(t *importer.Tree) (string, importer.Verdict) {
 		importer.Approximate
 }
 
-// hidden returns the verdict on hide_client_headers. In Weir this setting is the same for all
-// policies.
+// hidden returns the verdict on hide_client_headers. Weir has one setting for all policies: the
+// headers are shown if any plugin shows them.
 func (c *conversion) hidden(t *importer.Tree) (string, importer.Verdict) {
-	if t.Is() == (c.r.b.Set.Headers.Legacy == "") {
-		if t.Is() {
-			return "", importer.Exact
-		}
+	hides, shown := t.Is(), c.r.b.Set.Headers.Legacy != ""
+	switch {
+	case hides != shown && hides:
+		return "", importer.Exact
+	case hides != shown:
 		return "RateLimit-Limit, -Remaining and -Reset; Weir has no X-RateLimit-Limit-Minute and the like",
 			importer.Approximate
 	}

@@ -97,7 +97,7 @@ func (g given) GetConfig() (config.RateLimitConfig, any)             { return g.
 func (g given) ConfigUpdateEvent() <-chan provider.ConfigUpdateEvent { return g.events }
 func (g given) Stop()                                                {}
 
-// service is one of the two.
+// service is one copy of envoyproxy/ratelimit with its counters.
 type service struct {
 	counters *counters
 	server   ratelimit.RateLimitServiceServer
