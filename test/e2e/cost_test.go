@@ -216,7 +216,7 @@ func (w *world) seesDebt(name string, owed int64) {
 		}
 		for _, said := range []string{w.run("keys", "get", name, of), w.run("why", "--policy", name, of)} {
 			for _, part := range []string{"reserves header:x-max-tokens up to 8000, else 1000; then metadata " +
-				"ai/total_tokens, or what was reserved if the response does not say", text, "is let in after"} {
+				"ai/total_tokens, or the reservation if the response does not say", text, "is let in after"} {
 				if !strings.Contains(said, part) {
 					return fmt.Errorf("it lacks %q:\n%s", part, said)
 				}
@@ -326,7 +326,7 @@ policies:
 `, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("x-rows-sent", r.Header.Get("x-sends"))
 	})})
-	const settles = "rows, 20 per 1h: reserves 5; then header x-rows-sent, or what was reserved if the response " +
+	const settles = "rows, 20 per 1h: reserves 5; then header x-rows-sent, or the reservation if the response " +
 		"does not say."
 	for _, c := range []struct{ sends, left, owed string }{
 		{"2", "18 of 20", "owed 0; the smallest request is let in now"},
