@@ -5,7 +5,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// putSteps appends the steps of a failure ladder up to the last one, whose time is 0.
+// putSteps appends the steps of a failure ladder up to the last step, whose time is 0.
 func putSteps(dst []byte, f *policy.OnFailure) []byte {
 	for _, s := range f {
 		if s.For == 0 {
