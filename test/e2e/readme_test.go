@@ -239,21 +239,3 @@ func TestTheReadmesSnippetsAreValid(t *testing.T) {
 		}
 	}
 }
-
-// Links within the repository lead somewhere.
-func TestLinksLeadSomewhere(t *testing.T) {
-	for _, page := range pages(t) {
-		content, err := os.ReadFile(filepath.Join(repository, page))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`).FindAllStringSubmatch(string(content), -1) {
-			if strings.Contains(m[1], "://") {
-				continue
-			}
-			if _, err := os.Stat(filepath.Join(repository, filepath.Dir(page), m[1])); err != nil {
-				t.Errorf("%s: %v", page, err)
-			}
-		}
-	}
-}

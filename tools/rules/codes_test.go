@@ -40,14 +40,13 @@ func TestEachProblemCodeIsInItsTables(t *testing.T) {
 	}
 	made := regexp.MustCompile(`errs\.(New|Code)\("|\b[Cc]ode: +"`)
 	looked := 0
-	for _, name := range listFiles(t) {
-		f := parse(t, name, read(t, name))
-		if f.isTest() || f.isSupport() || !strings.Contains(read(t, name), `/errs"`) {
+	for _, f := range goFiles(t) {
+		if f.isTest() || f.isSupport() || !strings.Contains(f.source, `/errs"`) {
 			continue
 		}
 		looked++
-		if at := made.FindString(read(t, name)); at != "" {
-			t.Errorf("%s: %s makes a code of a text: name one of errs", name, at)
+		if at := made.FindString(f.source); at != "" {
+			t.Errorf("%s: %s makes a code of a text: name one of errs", f.path, at)
 		}
 	}
 	if looked < 20 {

@@ -29,13 +29,13 @@ func TestColdFunctionsAreThere(t *testing.T) {
 func functionNames(t *testing.T) string {
 	var names strings.Builder
 	names.WriteString("\n")
-	for _, name := range listFiles(t) {
-		if !underAny(name, []string{"shared", "filter"}) || strings.HasSuffix(name, "_test.go") {
+	for _, f := range goFiles(t) {
+		if !underAny(f.path, []string{"shared", "filter"}) || f.isTest() {
 			continue
 		}
-		for _, decl := range parse(t, name, read(t, name)).tree.Decls {
+		for _, decl := range f.tree.Decls {
 			if fn, ok := decl.(*ast.FuncDecl); ok {
-				names.WriteString(path.Dir(name) + "." + receiverOf(fn) + fn.Name.Name + "\n")
+				names.WriteString(path.Dir(f.path) + "." + receiverOf(fn) + fn.Name.Name + "\n")
 			}
 		}
 	}

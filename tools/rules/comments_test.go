@@ -13,9 +13,9 @@ import (
 
 // checkProse returns what is wrong with the words of a file's comments and of its tests, with the
 // width of comments and with that of its code, by these three names: words, comments and code.
-func checkProse(f file, source string) map[string][]string {
+func checkProse(f file) map[string][]string {
 	problems := map[string][]string{}
-	lines := strings.Split(source, "\n")
+	lines := strings.Split(f.source, "\n")
 	inComment, isOutput := map[int]bool{}, map[int]bool{}
 	for _, group := range f.tree.Comments {
 		output := false // What an example prints is no prose.
@@ -116,13 +116,11 @@ func isComment(line string) bool {
 
 // The comments of the code are in plain words and narrow, and its lines fit on a screen.
 func TestCommentsAreInPlainWords(t *testing.T) {
-	for _, name := range listFiles(t) {
-		source := read(t, name)
-		f := parse(t, name, source)
+	for _, f := range goFiles(t) {
 		if ast.IsGenerated(f.tree) {
 			continue
 		}
-		for kind, problems := range checkProse(f, source) {
+		for kind, problems := range checkProse(f) {
 			t.Errorf("%s:\n%s", kind, strings.Join(problems, "\n"))
 		}
 	}
@@ -149,8 +147,7 @@ func TestTheRulesOfCommentsFindWhatTheyForbid(t *testing.T) {
 		{"// https://example.com/" + strings.ReplaceAll(wide, " ", "") + "xxxxxxxxxxxxxxxxxxxxxxx\nvar a int",
 			"comments", ""},
 	} {
-		source := "package a\n" + c.source + "\n"
-		got := strings.Join(checkProse(parse(t, "a.go", source), source)[c.kind], "\n")
+		got := strings.Join(checkProse(parse(t, "a.go", "package a\n"+c.source+"\n"))[c.kind], "\n")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%q: %q, want %q", c.source, got, c.want)
 		}
@@ -159,8 +156,7 @@ func TestTheRulesOfCommentsFindWhatTheyForbid(t *testing.T) {
 
 // The comment of a function begins with its name. So a rename reaches the comment.
 func TestCommentsOfFunctionsBeginWithTheirNames(t *testing.T) {
-	for _, name := range listFiles(t) {
-		f := parse(t, name, read(t, name))
+	for _, f := range goFiles(t) {
 		if f.isTest() || f.isSupport() || ast.IsGenerated(f.tree) {
 			continue
 		}

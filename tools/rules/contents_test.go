@@ -5,6 +5,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,47 +13,44 @@ import (
 // heading finds the headings of a page below its title.
 var heading = regexp.MustCompile(`(?m)^(##+) (.+)$`)
 
-// anchor is the name under which a heading is linked to.
+var notInAnchors = regexp.MustCompile(`[^\pL\pN_ -]`)
+
+// anchor returns the name under which a heading is linked to.
 func anchor(heading string) string {
-	heading = regexp.MustCompile(`[^\pL\pN_ -]`).ReplaceAllString(strings.ToLower(heading), "")
+	heading = notInAnchors.ReplaceAllString(strings.ToLower(heading), "")
 	return strings.ReplaceAll(heading, " ", "-")
 }
 
-// A link to a part of a page names a heading that the page has.
-func TestLinksNameHeadings(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([\w./-]*)#([^)]+)\)`)
+// A link leads to a file of the tree. If it names a part of a page, the page has that heading.
+func TestLinksLeadSomewhere(t *testing.T) {
+	link, links := regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]+))?\)`), 0
 	for _, name := range markdown(t) {
-		for _, m := range link.FindAllStringSubmatch(withoutCode(read(t, name)), -1) {
-			target := name
-			if m[1] != "" {
-				target = path.Join(path.Dir(name), m[1])
+		for _, m := range link.FindAllStringSubmatch(read(t, name), -1) {
+			target, part := m[1], m[2]
+			if strings.Contains(target, "://") {
+				continue
 			}
-			found := false
-			for _, h := range heading.FindAllStringSubmatch(withoutCode(read(t, target)), -1) {
-				found = found || anchor(h[2]) == m[2]
-			}
-			if !found {
-				t.Errorf("%s: %s has no heading #%s", name, target, m[2])
-			}
-		}
-	}
-}
-
-// A link to a file of the tree names one that is there.
-func TestLinksNameFiles(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([\w./-]+)(#[^)]*)?\)`)
-	links := 0
-	for _, name := range markdown(t) {
-		for _, m := range link.FindAllStringSubmatch(withoutCode(read(t, name)), -1) {
 			links++
-			if _, err := os.Stat(filepath.Join(root, path.Dir(name), m[1])); err != nil {
-				t.Errorf("%s: the link %s names no file", name, m[1])
+			if target = path.Join(path.Dir(name), target); m[1] == "" {
+				target = name
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s: a link leads to no file: %v", name, err)
+			} else if part != "" && !hasHeading(read(t, target), part) {
+				t.Errorf("%s: %s has no heading #%s", name, target, part)
 			}
 		}
 	}
 	if links < 200 {
 		t.Errorf("only %d links are found", links)
 	}
+}
+
+// hasHeading reports whether a page has a heading of that name.
+func hasHeading(page, name string) bool {
+	return slices.ContainsFunc(heading.FindAllStringSubmatch(withoutCode(page), -1), func(h []string) bool {
+		return anchor(h[2]) == name
+	})
 }
 
 // markdown lists the pages of the tree.

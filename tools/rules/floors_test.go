@@ -70,10 +70,7 @@ func (h house) checkFloors(f file, arrows map[[2]string]int) (problems []string)
 // Imports of one room by another lead down. The list of rooms is whole, and names no room that is
 // gone.
 func TestImportsLeadDown(t *testing.T) {
-	var files []file
-	for _, name := range listFiles(t) {
-		files = append(files, parse(t, name, read(t, name)))
-	}
+	files := goFiles(t)
 	for _, h := range houses {
 		arrows, found := map[[2]string]int{}, map[string]bool{}
 		for _, f := range files {

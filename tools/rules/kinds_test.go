@@ -2,6 +2,8 @@ package rules_test
 
 import (
 	"go/ast"
+	"go/token"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,26 +22,28 @@ type kindPage struct {
 	find func(f file) []string
 }
 
-// CONTRIBUTING.md lists the files that a new dialect, identity source or topic changes. No other
-// code may name one, but for importers: it asks the kind's row.
+// CONTRIBUTING.md lists the files that a new algorithm, dialect, identity source or topic changes.
+// No other code may name one: it asks a property of the kind's row. Importers alone name them for
+// another reason: they choose one for a limit.
 func TestOnlyTheListedFilesNameAKind(t *testing.T) {
 	headers := func(text string) bool {
 		return dialect.FamilyOf([]byte(strings.ToLower(text))) != 0 && strings.Contains(text, "-")
 	}
 	sources, topics := identityConstants(t), topicVariables(t)
+	algorithms := algorithmConstants(t)
 	for _, page := range []kindPage{
+		{"A new algorithm", func(f file) []string { return namesAlgorithms(f, algorithms) }},
 		{"A new header dialect", func(f file) []string { return namesKinds(f, headers) }},
 		{"A new identity source", func(f file) []string { return namesKinds(f, sources) }},
 		{"A new topic", func(f file) []string { return namesTopics(f, topics) }},
 	} {
 		listed, naming := listedFiles(t, page.title), 0
-		for _, name := range listFiles(t) {
-			f := parse(t, name, read(t, name))
-			if f.isTest() || f.isSupport() || strings.HasPrefix(name, "controlplane/internal/offline/importer/") {
+		for _, f := range goFiles(t) {
+			if f.isTest() || f.isSupport() || strings.HasPrefix(f.path, "controlplane/internal/offline/importer/") {
 				continue
 			}
 			problems := page.find(f)
-			if slices.Contains(listed, name) {
+			if slices.Contains(listed, f.path) {
 				naming += len(problems)
 				continue
 			}
@@ -73,7 +77,7 @@ func listedFiles(t *testing.T, title string) (listed []string) {
 func identityConstants(t *testing.T) func(string) bool {
 	var names []string
 	f := parse(t, "shared/policy/source.go", read(t, "shared/policy/source.go"))
-	for at, name := range append([]string{""}, algorithmConstants(f)...) {
+	for at, name := range append([]string{""}, listedConstants(f)...) {
 		kind := policy.SourceKind(at)
 		if _, is := policy.ParseIdentity(kind.String()); is && !kind.Is(policy.OfNumbers) {
 			names = append(names, name, "Part"+strings.TrimPrefix(name, "Source"))
@@ -195,4 +199,60 @@ func TestEachKindIsOnItsPages(t *testing.T) {
 			want("source", kind.String(), read(t, "api/openapi.yaml"))
 		}
 	}
+}
+
+// algorithmConstants returns the constants of all algorithms.
+func algorithmConstants(t *testing.T) []string {
+	t.Helper()
+	const name = "shared/quota/algorithm.go"
+	constants := listedConstants(parse(t, name, read(t, name)))
+	if len(constants) != quota.AlgorithmCount {
+		t.Fatalf("%s has the constants %v, and %d algorithms", name, constants, quota.AlgorithmCount)
+	}
+	return constants
+}
+
+// listedConstants returns the constants of a file that stand in a list.
+func listedConstants(f file) (names []string) {
+	for _, d := range f.tree.Decls {
+		list, is := d.(*ast.GenDecl)
+		if !is || list.Tok != token.CONST || !list.Lparen.IsValid() {
+			continue
+		}
+		for _, one := range list.Specs {
+			for _, name := range one.(*ast.ValueSpec).Names {
+				names = append(names, name.Name)
+			}
+		}
+	}
+	return names
+}
+
+// namesAlgorithms finds constants of algorithms and texts that are the name of one.
+func namesAlgorithms(f file, constants []string) (problems []string) {
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		found := ""
+		switch x := n.(type) {
+		case *ast.SelectorExpr:
+			if of, is := x.X.(*ast.Ident); is && of.Name == "quota" && slices.Contains(constants, x.Sel.Name) {
+				found = "quota." + x.Sel.Name
+			}
+		case *ast.Ident:
+			if path.Dir(f.path) == "shared/quota" && slices.Contains(constants, x.Name) {
+				found = x.Name
+			}
+		case *ast.BasicLit:
+			text, err := strconv.Unquote(x.Value)
+			for a := range quota.Algorithm(quota.AlgorithmCount) {
+				if err == nil && text == a.String() {
+					found = text
+				}
+			}
+		}
+		if found != "" {
+			problems = append(problems, f.problem(n.Pos(), found+" is named"))
+		}
+		return true
+	})
+	return problems
 }

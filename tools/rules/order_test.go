@@ -3,7 +3,6 @@ package rules_test
 import (
 	"go/ast"
 	"go/token"
-	"strings"
 	"testing"
 )
 
@@ -11,11 +10,11 @@ import (
 // changes it, and TinyGo reads it before where Go reads it after: "return v, fill(&v)" returns what
 // v was. Code for the filter calls first, in a statement of its own.
 func TestNoListReadsWhatACallInItChanges(t *testing.T) {
-	for _, name := range listFiles(t) {
-		if !underAny(name, []string{"shared", "filter"}) || strings.HasSuffix(name, "_test.go") {
+	for _, f := range goFiles(t) {
+		if !underAny(f.path, []string{"shared", "filter"}) || f.isTest() {
 			continue
 		}
-		for _, problem := range readsAndChanges(parse(t, name, read(t, name))) {
+		for _, problem := range readsAndChanges(f) {
 			t.Error(problem)
 		}
 	}

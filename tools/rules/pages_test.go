@@ -25,7 +25,7 @@ func manualPages(t *testing.T) (pages []string) {
 }
 
 // figuresOf finds the parts of a page that a program writes.
-var figuresOf = regexp.MustCompile(`(?s)<!-- .*?<!-- (end|until)`)
+var figuresOf = regexp.MustCompile(`(?s)<!-- .*?<!-- (?:end|until)[^>]*-->`)
 
 // written returns the text of a page that people wrote.
 func written(page string) string { return figuresOf.ReplaceAllString(page, "") }

@@ -188,12 +188,9 @@ func comments(pattern *regexp.Regexp, source string) string {
 // begin with "What", and what a program wrote into the page is not counted.
 func (s census) page(name, text string) {
 	var b strings.Builder
-	generated := false
-	for line := range strings.Lines(withoutCode(text)) {
+	for line := range strings.Lines(withoutCode(written(text))) {
 		switch {
 		case strings.HasPrefix(line, "<!--"):
-			generated = strings.HasPrefix(line, "<!-- figures")
-		case generated:
 		case strings.HasPrefix(line, "#"):
 			line = strings.TrimLeft(line, "# ")
 			b.WriteString("\n\n" + strings.TrimPrefix(line, "What ") + "\n\n")
@@ -230,11 +227,8 @@ func (s census) api(name, text string) {
 func countRooms(t *testing.T) (counts, sizes map[cell]int) {
 	t.Helper()
 	s := census{map[cell]int{}, map[cell]int{}}
-	for _, name := range listFiles(t) {
-		if path.Dir(name) == "tools/habits" { // It has examples of all of them.
-			continue
-		}
-		if f := parse(t, name, read(t, name)); !ast.IsGenerated(f.tree) {
+	for _, f := range goFiles(t) {
+		if path.Dir(f.path) != "tools/habits" && !ast.IsGenerated(f.tree) { // habits has examples of all.
 			s.code(f)
 		}
 	}

@@ -16,11 +16,10 @@ const namesFile = "filter/internal/base/shareddata/names.go"
 // a letter would corrupt the first one's value in silence.
 func TestSharedDataNamesStandInOneFile(t *testing.T) {
 	letters := map[string]string{}
-	for _, name := range listFiles(t) {
-		if !strings.HasPrefix(name, "filter/") {
+	for _, f := range goFiles(t) {
+		if !strings.HasPrefix(f.path, "filter/") {
 			continue
 		}
-		f := parse(t, name, read(t, name))
 		switch {
 		case f.path == namesFile:
 			ast.Inspect(f.tree, func(n ast.Node) bool {
@@ -50,10 +49,10 @@ func TestSharedDataNamesStandInOneFile(t *testing.T) {
 // not know the name cannot make the value's key, so no other one writes it.
 func TestEachSharedValueHasOneWriter(t *testing.T) {
 	users := map[string][]string{}
-	for _, name := range listFiles(t) {
-		if f := parse(t, name, read(t, name)); strings.HasPrefix(name, "filter/") && !f.isTest() && !f.isSupport() {
+	for _, f := range goFiles(t) {
+		if strings.HasPrefix(f.path, "filter/") && !f.isTest() && !f.isSupport() {
 			for _, used := range usedNames(f) {
-				if in := path.Base(path.Dir(name)); !slices.Contains(users[used], in) {
+				if in := path.Base(path.Dir(f.path)); !slices.Contains(users[used], in) {
 					users[used] = append(users[used], in)
 				}
 			}
