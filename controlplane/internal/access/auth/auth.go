@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Role says what a token may do.
+// Role is the set of rights of a token.
 type Role string
 
 // Viewers read, editors also write, and admins may do everything. Nodes may only use the calls of

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"
 )
 
-// Each preset says in a line what it is for, and is a valid policy set. `weir check` has no warning
+// Each preset has a line with its purpose, and is a valid policy set. `weir check` has no warning
 // for it, and no request is without a limit.
 func TestPresetsAreWithoutWarning(t *testing.T) {
 	if len(presets.List()) < 5 {

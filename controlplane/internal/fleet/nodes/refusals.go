@@ -13,8 +13,8 @@ import (
 // maxRefusals bounds the remembered addresses. An address that still calls is added again at once.
 const maxRefusals = 1000
 
-// Refusal is an address whose calls as a node are refused. An Envoy there only enforces what it
-// received before, and is in no list of nodes.
+// Refusal is an address whose calls as a node are refused. An Envoy there only enforces the
+// policy set that it has, and is in no list of nodes.
 type Refusal struct {
 	Address string
 	// Node is the id that the caller gave last; nothing confirms it.

@@ -35,8 +35,7 @@ type Buckets interface {
 	// unless the entry has no action. The zero Change only reads. The item names the bucket, by its
 	// asks, and which of its ledgers. The error is ErrBusy, or the store did not answer.
 	Adjust(ctx context.Context, it Item, c lease.Change, entry audit.Entry) (lease.Holding, error)
-	// Holders returns the holders of a bucket's permits, without those that have ended, and the
-	// store's time.
+	// Holders returns the holders of a bucket's permits that have not ended, and the store's time.
 	Holders(ctx context.Context, bucket keyhash.Key) (inflight.Ledger, quota.Instant, error)
 }
 

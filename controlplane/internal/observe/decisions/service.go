@@ -94,7 +94,7 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	s.remember(fresh)
 	publish := s.tops.noteReport(set, m, now)
 	s.mu.Unlock()
-	// Count all refusals, also those that are not stored.
+	// Count all refusals, also the refusals that are not stored.
 	for _, c := range m.Counts {
 		if p, ok := pairIn(set, c.Policy, c.Tier); ok {
 			s.meter(p.Policy, p.Tier, c.Refused)

@@ -38,9 +38,8 @@ type Metrics struct {
 
 	quotas quotas
 
-	penalties         *prometheus.CounterVec
-	penaltiesFull     prometheus.Counter
-	penaltiesUnstored prometheus.Counter
+	penalties                        *prometheus.CounterVec
+	penaltiesFull, penaltiesUnstored prometheus.Counter
 
 	// policies, servers, limits and offended are the labels in use: a limit is a policy with a
 	// tier; an offended policy is a policy with reported penalties.

@@ -152,7 +152,7 @@ func (s *Service) regainChanges(ctx context.Context, held Log, part bool) error 
 	return s.repayStore(ctx)
 }
 
-// loss is a loss of the store, and what was given back since.
+// loss is a loss of the store, with the records that were given back since.
 type loss struct {
 	// whole is true if this replica knew all changes.
 	whole bool

@@ -171,7 +171,7 @@ func holdText(p *policy.Policy) string {
 	return ""
 }
 
-// adaptiveFacts returns the range of an adaptive limit, and what closes it.
+// adaptiveFacts returns the range of an adaptive limit, and the measure that closes it.
 func adaptiveFacts(a policy.Adaptive) []fact {
 	text := fmt.Sprintf("%d to %d in flight by p%d", a.Min, a.Max, a.Percentile)
 	return []fact{{field: "adaptive", text: text}, {field: "shed_by", text: a.ClosedBy()}}

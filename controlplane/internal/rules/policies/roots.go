@@ -30,8 +30,8 @@ type GoneLimit struct {
 }
 
 const (
-	// mostGone is the maximum number of gone limits in a version; it keeps those that count
-	// longest.
+	// mostGone is the maximum number of gone limits in a version, which keeps the limits that
+	// count longest.
 	mostGone = 1024
 	// leasedAtMost is the longest time in which leased tokens can be used after their limit was
 	// removed.

@@ -1,5 +1,5 @@
-// Package promises describes what the policies of a set guarantee. weir check prints it, and the
-// console shows it.
+// Package promises describes the guarantees of the policies of a set. weir check prints them, and
+// the console shows them.
 package promises
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Promise describes what one policy guarantees.
+// Promise describes the guarantees of one policy.
 type Promise struct {
 	Name      string   `json:"name"`
 	Mode      string   `json:"mode"`
@@ -56,7 +56,7 @@ func (l Limit) String() string {
 	return text
 }
 
-// Of returns what a policy of a set guarantees. nodes is the number of Envoys that share its
+// Of returns the guarantees of a policy of a set. nodes is the number of Envoys that share its
 // limits, and doors the number of replicas that answer RateLimitService or RateLimitQuotaService.
 func Of(p policy.Policy, set *policy.Set, nodes, doors int64) Promise {
 	notes := append([]string{}, p.OptimisticNotes(nodes, doors)...)
@@ -73,7 +73,7 @@ func Of(p policy.Policy, set *policy.Set, nodes, doors int64) Promise {
 	}
 }
 
-// NotesOf returns what an operator should know about a set as a whole.
+// NotesOf returns notes for operators about a set as a whole.
 func NotesOf(set *policy.Set) []string {
 	notes := set.Notes()
 	for i := range set.Priorities {

@@ -42,7 +42,7 @@ func testAdjust(t *testing.T, s *Instance) {
 	do(lease.Change{}, 55, 20, 0)
 	do(lease.Change{Reset: true}, 80, 20, 25)
 	do(lease.Change{Give: 5}, 80, 20, 0)
-	// The answer decides what a node asks for next.
+	// The answer decides the next ask of a node.
 	g := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{{Bucket: bucket, Ask: spend}}))
 	if g[0].Waiting != 40 || g[0].Level != 40 {
 		t.Errorf("%+v", g[0])

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-proxy/weir/shared/penalty"
 )
 
-// offered returns what a node offers about the n-th caller: a penalty with a level that ends so
-// many minutes after a time that no clock of the suite has reached.
+// offered returns a node's report of the n-th caller: a penalty with a level that ends the number
+// of minutes after a time that no clock of the suite has reached.
 func offered(n, level, minutes int, at uint64) penalties.Known {
 	now := time.Date(2050, 1, 1, 0, 0, 0, 0, time.UTC)
 	until := now.Add(time.Duration(minutes) * time.Minute).UnixMilli()
@@ -216,7 +216,7 @@ func (g *penaltyGame) offer(c *copied) {
 	}
 }
 
-// pardon lets a replica pardon some callers, those that have a penalty as far as it knows, or all.
+// pardon lets a replica pardon some callers, the callers whose penalty it knows, or all callers.
 func (g *penaltyGame) pardon(c *copied) {
 	g.Helper()
 	if g.random.IntN(8) == 0 {

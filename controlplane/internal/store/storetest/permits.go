@@ -115,7 +115,7 @@ func testPermitsFollowTheLedger(t *testing.T, s *Instance) {
 	}
 }
 
-// sameHolders compares the store's holders of permits with those of a ledger.
+// sameHolders compares the store's holders of permits with a ledger's holders.
 func (s *Instance) sameHolders(t *testing.T, bucket keyhash.Key, want inflight.Ledger, now quota.Instant) {
 	t.Helper()
 	got, at, err := s.Holders(testContext(t), bucket)

@@ -62,7 +62,7 @@ type returning[L lease.Counted[L]] struct {
 	ledgers lease.Twins[L]
 	held    []leases.Return
 	gone    []leases.Return
-	// back are the tokens that went back, late those that went back after their end.
+	// back are the tokens that went back; late are the tokens among them whose lease had ended.
 	back, late int64
 }
 

@@ -52,7 +52,7 @@ func testVersions(t *testing.T, s *Instance) {
 	if got := must[policies.Version](t)(s.Load(ctx, 3)); !reflect.DeepEqual(got, version(3)) {
 		t.Errorf("loaded %+v, want %+v", got, version(3))
 	}
-	// A replica restores what a store has lost, so the number may skip some revisions.
+	// A replica restores the lost changes of a store, so the number may skip some revisions.
 	if err := s.Append(ctx, 5, version(9), audit.Entry{}); err != nil {
 		t.Fatal(err)
 	}

@@ -219,13 +219,13 @@ func (c *conversion) synchronised(t *importer.Tree) (string, importer.Verdict) {
 func (c *conversion) hidden(t *importer.Tree) (string, importer.Verdict) {
 	hides, shown := t.Is(), c.r.b.Set.Headers.Legacy != ""
 	switch {
-	case hides != shown && hides:
+	case hides == shown:
+		return "Weir's headers are the same for all policies: they are shown", importer.Approximate
+	case hides:
 		return "", importer.Exact
-	case hides != shown:
-		return "RateLimit-Limit, -Remaining and -Reset; Weir has no X-RateLimit-Limit-Minute and the like",
-			importer.Approximate
 	}
-	return "Weir's headers are the same for all policies: they are shown", importer.Approximate
+	return "RateLimit-Limit, -Remaining and -Reset; Weir has no X-RateLimit-Limit-Minute and the like",
+		importer.Approximate
 }
 
 // namespace returns the verdict on a name for counters, which several plugins may share.
