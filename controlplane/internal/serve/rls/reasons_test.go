@@ -79,8 +79,8 @@ policies:
 		}
 	}
 	for _, want := range []string{
-		"Policy p allows 3 at once and 6 per 1h in the long run to the classes after critical, and nothing is " +
-			"left now.",
+		"Policy p allows 3 at once and 6 per 1h in the long run to the classes after critical, and that is " +
+			"used up for now.",
 		`"violated-policies":["p.1h.after-critical"]`, `"p.1h.after-critical";r=0`,
 	} {
 		if !strings.Contains(said, want) {
