@@ -25,7 +25,10 @@ light_packages = $$(go list ./... | grep -v -E '/weir/test/|$(WASM_HEAVY)')
 # either, or processes alone, which take a second under it.
 with_goroutines := \/weir\/(client|controlplane|tools)(\/|$$)|\/filter\/internal\/base\/(bucketstore|shareddata)$$
 without := \/tools\/(habits|measure|rules|wasmgate)$$|\/internal\/(cli|offline|rules\/(promises|policyfiles|policydoc\/reference))(\/|$$)
-race_packages = $$(go list ./... | awk '/$(with_goroutines)/ && !/$(without)/')
+# Packages that take minutes start first, so that none of them runs alone at the end.
+minutes := \/weir\/client$$|\/internal\/(app|serve\/(api|rls)|store\/redisstore)$$
+race_packages = $$(go list ./... | awk '/$(with_goroutines)/ && !/$(without)/ {print (/$(minutes)/ ? 1 : 2), $$0}' | \
+	sort -s -n -k 1,1 | cut -d ' ' -f 2)
 plain_packages = $$(go list ./... | awk '!/\/weir\/test\// && (!/$(with_goroutines)/ || /$(without)/)')
 
 .PHONY: help
@@ -65,7 +68,8 @@ run: build ## run everything on this machine until Ctrl-C: Envoy with the filter
 	@exec build/run
 
 .PHONY: test
-test: setup build fmt vet lint reproducible test-unit test-race test-386 test-e2e test-clients ## every test, with a real Redis and a real Envoy
+test: ## every test, with a real Redis and a real Envoy
+	@MAKE='$(MAKE)' tools/test.sh
 
 # Tests must not depend on a machine that does nothing else: bounds hold, and goodput follows from
 # what was offered.
@@ -105,7 +109,7 @@ ONCE := -vet=off -bench . -benchtime 1x
 .PHONY: test-unit
 test-unit: ## all tests that need no Envoy, and each benchmark once; those of test-race run there
 	$(call announce,tests)
-	@go test $(ONCE) $(plain_packages)
+	@go test -timeout 30m $(ONCE) $(plain_packages)
 
 # The race detector comes with checks of pointers. A test damages bbolt's file at random, and bbolt
 # finds that out by reading beyond a page, which ends the process there.
@@ -120,7 +124,7 @@ test-race: ## the tests of packages with goroutines, under the race detector
 .PHONY: test-386
 test-386: ## the shared packages with 32-bit integers
 	$(call announce,shared packages with 32-bit integers)
-	@GOARCH=386 CGO_ENABLED=0 go test -vet=off ./shared/...
+	@GOARCH=386 CGO_ENABLED=0 go test -timeout 30m -vet=off ./shared/...
 
 .PHONY: test-e2e
 test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
