@@ -1,11 +1,12 @@
-// Package client is for programs that call an API with limits. Its Transport waits where the API
-// would refuse, paces requests by the RateLimit fields of the answers, and repeats what was refused
-// if that is safe. Any server that sends these fields will do, Weir or another.
+// Package client is for programs that call an API with limits. Its Transport reads the RateLimit
+// fields of the answers, and waits before a request that the API would refuse. If the API refuses a
+// request all the same, the Transport repeats it if that is safe. The fields may come from Weir or
+// from any other server.
 //
 //	http.Client{Transport: client.New(nil, client.Options{})}
 //
-// It imports nothing but the standard library. Package grpcpacer does the same for gRPC, and the
-// folders python and typescript have twins.
+// The package imports only the standard library. Package grpcpacer does the same for gRPC. The
+// folders python and typescript have the same client in these languages.
 package client
 
 import (
@@ -20,7 +21,8 @@ import (
 	"time"
 )
 
-// Transport is an http.RoundTripper that waits for its turn. It may be used by several goroutines.
+// Transport is an http.RoundTripper that waits until a request may be sent. Several goroutines may
+// use it.
 type Transport struct {
 	base    http.RoundTripper
 	options Options
@@ -30,7 +32,7 @@ type Transport struct {
 	pacers map[string]*Pacer
 }
 
-// New makes a Transport that sends by base; nil is http.DefaultTransport.
+// New returns a Transport that sends requests through base; nil is http.DefaultTransport.
 func New(base http.RoundTripper, o Options) *Transport {
 	if base == nil {
 		base = http.DefaultTransport
@@ -41,29 +43,30 @@ func New(base http.RoundTripper, o Options) *Transport {
 }
 
 const (
-	// maxPacers bounds how many keys a Transport remembers.
+	// maxPacers is the largest number of keys that a Transport remembers.
 	maxPacers = 256
-	// maxDrain is how much of a refusal's body is read so that its connection can be used again.
+	// maxDrain is the number of bytes of a refusal's body that are read, so that its connection can
+	// be used again.
 	maxDrain = 64 << 10
 )
 
-// RoundTrip implements http.RoundTripper. A request that waited in vain comes back with the
-// server's last refusal. One that the server has refused for longer than it may wait is not sent:
-// its answer is a 429 of the Transport's own, with Retry-After and without a body.
+// RoundTrip implements http.RoundTripper. If the repeats are refused too, it returns the server's
+// last refusal. If an earlier refusal still holds for longer than the request may wait, RoundTrip
+// does not send the request: it returns a 429 of its own, with Retry-After and without a body.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	call := t.pacer(t.options.Key(r)).Begin(t.options.Route(r), Repeatable(r))
+	call := t.pacerOf(t.options.Key(r)).Begin(t.options.Route(r), Repeatable(r))
 	for again := false; ; again = true {
 		if err := call.Wait(r.Context()); err != nil {
 			closeBody(r, again)
 			if held := (*HeldError)(nil); errors.As(err, &held) {
-				return refuse(r, held), nil
+				return newRefusal(r, held), nil
 			}
 			return nil, err
 		}
 		attempt := r
 		if again {
 			var err error
-			if attempt, err = repeat(r); err != nil {
+			if attempt, err = cloneRequest(r); err != nil {
 				call.Failed()
 				return nil, err
 			}
@@ -76,19 +79,21 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if !call.Answered(r.Context(), answer.StatusCode, answer.Header) {
 			return answer, nil
 		}
+		// The answer is a refusal, and the request is repeated.
 		_, _ = io.CopyN(io.Discard, answer.Body, maxDrain)
 		answer.Body.Close()
 	}
 }
 
-// CloseIdleConnections closes those of the Transport below.
+// CloseIdleConnections closes the idle connections of the Transport's base.
 func (t *Transport) CloseIdleConnections() {
-	if below, ok := t.base.(interface{ CloseIdleConnections() }); ok {
-		below.CloseIdleConnections()
+	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
 	}
 }
 
-func (t *Transport) pacer(key string) *Pacer {
+// pacerOf returns the Pacer of a key. If maxPacers keys are known, it first forgets them all.
+func (t *Transport) pacerOf(key string) *Pacer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.pacers[key]
@@ -103,38 +108,38 @@ func (t *Transport) pacer(key string) *Pacer {
 	return p
 }
 
-// idempotent are the methods that a server may see twice.
+// idempotent has the methods that a server may see twice.
 var idempotent = map[string]bool{
 	"": true, "GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true,
 }
 
 // Repeatable reports whether a request may be sent twice: its method is idempotent or it has an
-// Idempotency-Key, and its body, if any, can be had again.
+// Idempotency-Key, and its body can be read again or is missing.
 func Repeatable(r *http.Request) bool {
-	again := r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
-	return again && (idempotent[r.Method] || r.Header.Get("Idempotency-Key") != "")
+	readable := r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
+	return readable && (idempotent[r.Method] || r.Header.Get("Idempotency-Key") != "")
 }
 
-// repeat is a request with a new body.
-func repeat(r *http.Request) (*http.Request, error) {
-	again := r.Clone(r.Context())
+// cloneRequest returns a copy of a request with an unread body.
+func cloneRequest(r *http.Request) (*http.Request, error) {
+	clone := r.Clone(r.Context())
 	if r.GetBody == nil {
-		return again, nil
+		return clone, nil
 	}
 	body, err := r.GetBody()
-	again.Body = body
-	return again, err
+	clone.Body = body
+	return clone, err
 }
 
-// closeBody closes the body of a request that was not sent, as a RoundTripper must.
+// closeBody closes the body of a request that was never sent: a RoundTripper must do so.
 func closeBody(r *http.Request, sent bool) {
 	if r.Body != nil && !sent {
 		r.Body.Close()
 	}
 }
 
-// refuse is the answer to a request that is not sent.
-func refuse(r *http.Request, held *HeldError) *http.Response {
+// newRefusal returns the answer to a request that is not sent.
+func newRefusal(r *http.Request, held *HeldError) *http.Response {
 	seconds := (held.Wait + time.Second - 1) / time.Second
 	return &http.Response{
 		Status: "429 Too Many Requests", StatusCode: http.StatusTooManyRequests,
@@ -149,8 +154,8 @@ var (
 	identifier = regexp.MustCompile(`\d|^.{33,}$`)
 )
 
-// routeOf is the method and the path of a request, with a star for what looks like an identifier:
-// a part with a digit in it, or a long one.
+// routeOf returns the method and the path of a request. A star replaces each part of the path that
+// looks like an identifier: a part with a digit or with over 32 characters.
 func routeOf(r *http.Request) string {
 	parts := strings.Split(r.URL.Path, "/")
 	for i, part := range parts {

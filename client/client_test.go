@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A request waits neither longer than its cap nor beyond its context, whatever answers say.
+// No answer makes a request wait for longer than MaxWait or beyond the deadline of its context.
 func TestNoWaitBeyondTheCapOrTheContext(t *testing.T) {
 	refused := roundTrip(func(*http.Request) (*http.Response, error) {
 		return answer(429, http.Header{"Retry-After": {"7"}}), nil
@@ -53,8 +53,8 @@ func TestNoWaitBeyondTheCapOrTheContext(t *testing.T) {
 	}
 }
 
-// However many requests wait for their turn, each leaves as soon as its cap is too short for what
-// it would have to wait, and one that has no time leaves at once.
+// Of many waiting requests, each ends its wait as soon as MaxWait is too short for the rest of the
+// wait. A request without enough time does not wait at all.
 func TestAQueueOfRequestsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -83,7 +83,7 @@ func TestAQueueOfRequestsEnds(t *testing.T) {
 	})
 }
 
-// A request that got no answer does not keep others back.
+// A request that got no answer does not delay other requests.
 func TestFailuresDoNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fail := false
@@ -111,7 +111,7 @@ func TestFailuresDoNotBlock(t *testing.T) {
 	})
 }
 
-// What requests leave behind is bounded: routes, hosts and policies of any names.
+// A Transport remembers a bounded number of keys, routes and policies, of any names.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -160,7 +160,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// Every list that a parser of structured fields reads is read alike.
+// readItems reads each valid list of structured fields as another parser does.
 func TestItemsAreReadAsStructuredFields(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.StringMatching(`("[a-z ,;=]{0,3}"|[a-z][a-z0-9.]{0,3})(;[a-z]{1,2}(=([0-9]{1,15}|"[a-z;,]{0,3}"|[a-z]{1,3}))?){0,3}( ?, ?"[a-z]{1,3}";r=[0-9]{1,3};t=[0-9.]{1,3}){0,2}`).Draw(t, "value")
@@ -191,7 +191,7 @@ func TestItemsAreReadAsStructuredFields(t *testing.T) {
 	})
 }
 
-// Whatever headers say, requests end in time, and nothing panics.
+// No headers make a request wait for too long, or the client panic.
 func FuzzAnswers(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"5", `"p";q=10;w=1`, `"p";r=0;t=5`},

@@ -11,21 +11,22 @@ import (
 	"time"
 )
 
-// Options are what a Pacer and a Transport can be made with. The zero value has all defaults.
+// Options are the options of a Pacer and of a Transport. The zero value has all defaults.
 type Options struct {
-	// MaxWait is the most that one request waits in all, before it is sent and before it is
-	// repeated; 0 is 30 s, and less than 0 never waits.
+	// MaxWait is the longest total wait of a request, before it is sent and before its repeats; 0
+	// is 30 s, and less than 0 is no wait.
 	MaxWait time.Duration
-	// Spread is the time over which clients come back that were refused together; 0 is 5 s. After
+	// Spread is the time over which clients that were refused together come back; 0 is 5 s. After
 	// long waits it is a tenth of the wait, at most 6 times Spread.
 	Spread time.Duration
-	// Retries is how often a refused request is repeated; 0 is twice, and less than 0 never.
+	// Retries is the number of repeats of a refused request; 0 is two, and less than 0 is none.
 	Retries int
-	// Key names whose limits a request spends from, for a Transport; nil takes the host. Requests
-	// with other API keys need another name.
+	// Key returns a name for the caller whose limits a request spends from; nil returns the host.
+	// If a program uses several API keys, each needs its own name. Only a Transport calls Key.
 	Key func(*http.Request) string
-	// Route names the requests that the same policies apply to, for a Transport; nil takes the
-	// method and the path without what looks like an identifier in it.
+	// Route returns a name for all requests that the same policies apply to; nil returns the method
+	// and the path, with a star for each part that looks like an identifier. Only a Transport calls
+	// Route.
 	Route func(*http.Request) string
 }
 
@@ -43,20 +44,21 @@ func (o Options) withDefaults() Options {
 }
 
 const (
-	// maxHold bounds for how long a refusal is believed without another question.
+	// maxHold is the longest time for which a Pacer believes a refusal and sends no further
+	// request.
 	maxHold = time.Hour
-	// maxRoutes and maxLimits bound what a Pacer remembers.
+	// maxRoutes and maxLimits are the largest numbers of routes and limits that a Pacer remembers.
 	maxRoutes, maxLimits = 1024, 256
-	// The budget of repeats is ten at first and at most. A request adds a fifth of a repeat, which
-	// is the unit.
+	// The budget of repeats begins at maxBudget and does not exceed it. A request adds 1, and a
+	// repeat costs perRepeat: ten repeats at once, then a repeat for each five requests.
 	maxBudget = 50
 	perRepeat = 5
 )
 
-// HeldError says that the server has refused a request of this kind, and that the wait it asked for
-// is longer than the call may wait. Nothing was sent.
+// HeldError reports that a call was not sent: the server refused an earlier request of this kind,
+// and that refusal holds for longer than the call may wait.
 type HeldError struct {
-	// Wait is how long the refusal still holds.
+	// Wait is the time for which the refusal still holds.
 	Wait time.Duration
 }
 
@@ -65,8 +67,8 @@ func (e *HeldError) Error() string {
 		e.Wait.Round(time.Millisecond))
 }
 
-// Pacer decides when requests to one server may be sent, by what its answers say. It is for
-// transports of your own; Transport has one for each host. It may be used by several goroutines.
+// Pacer decides from the answers of a server when further requests may be sent. Use it in a
+// transport of your own; a Transport has a Pacer for each key. Several goroutines may use it.
 type Pacer struct {
 	options Options
 	random  func() float64
@@ -74,24 +76,25 @@ type Pacer struct {
 	mu     sync.Mutex
 	routes map[string]*route
 	limits map[string]*limit
+	// budget is the number of repeats left, in units of 1/perRepeat of a repeat.
 	budget int
-	// news is closed with the next answer, which may shorten a wait.
+	// news is closed by the next answer, because an answer may shorten a wait.
 	news chan struct{}
 }
 
-// route is the requests that the same limits apply to.
+// route is a name for requests that the same limits apply to.
 type route struct {
 	name   string
 	limits []*limit
-	// calls are those without an answer yet.
+	// calls are the calls without an answer yet.
 	calls map[*Call]bool
-	// held is when the last refusal ends.
+	// held is the time until which the last refusal holds.
 	held time.Time
-	// turn has a value in it while a call waits at the head of the others.
+	// turn has a value in it while a call waits as the first of the route's calls.
 	turn chan struct{}
 }
 
-// NewPacer makes a Pacer that knows nothing yet.
+// NewPacer returns a Pacer that has seen no answer yet.
 func NewPacer(o Options) *Pacer { return newPacer(o.withDefaults(), rand.Float64) }
 
 func newPacer(o Options, random func() float64) *Pacer {
@@ -101,29 +104,31 @@ func newPacer(o Options, random func() float64) *Pacer {
 	}
 }
 
-// Call is one request, with its repeats. It is for one goroutine.
+// Call is a request and its repeats. Only one goroutine may use it.
 type Call struct {
 	pacer      *Pacer
 	route      *route
 	repeatable bool
-	repeats    int
-	waited     time.Duration
-	// held is until when the server has refused this call alone.
+	// repeats is the number of repeats so far, waited the total of all waits.
+	repeats int
+	waited  time.Duration
+	// held is the time until which a refusal of this call alone holds.
 	held time.Time
-	// spends are the limits that count this call, until it is answered.
+	// spends has an element for each limit that counts this call; empty without a pending request.
 	spends []spend
 }
 
-// spend is the number of a request among those that a limit has counted.
+// spend is a request as one limit counts it.
 type spend struct {
-	limit  *limit
+	limit *limit
+	// number is the number of the request: the limit's first request is 1.
 	number int64
-	// before is how many had no answer yet when it was sent.
+	// before is the number of requests that had no answer yet when this request was sent.
 	before int64
 }
 
-// Begin starts a call. Route is any name for the requests that the same policies apply to;
-// repeatable says that the server may see the request twice.
+// Begin starts a call. routeName is any name for all requests that the same policies apply to.
+// repeatable reports whether the server may see the request twice.
 func (p *Pacer) Begin(routeName string, repeatable bool) *Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,14 +144,16 @@ func (p *Pacer) Begin(routeName string, repeatable bool) *Call {
 	return &Call{pacer: p, route: r, repeatable: repeatable}
 }
 
-// Answered takes in the answer. It reports whether to repeat the request: Wait again, then send.
+// Answered learns from the answer. It reports whether to repeat the request: call Wait again, then
+// send it.
 func (c *Call) Answered(ctx context.Context, status int, header http.Header) (again bool) {
 	now := time.Now()
 	said := Read(header, now)
 	p := c.pacer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wait, refused, helps := refusal(status, said, c.repeats)
+	// A refusal holds for the call alone or for its route, and ends at a random time.
+	wait, refused, helps := readRefusal(status, said, c.repeats)
 	share := p.random()
 	var late time.Duration
 	if helps {
@@ -158,11 +165,12 @@ func (c *Call) Answered(ctx context.Context, status int, header http.Header) (ag
 			c.route.held = until
 		}
 	}
-	p.learn(c, now, said, refused, late, share)
+	p.learnAnswer(c, now, said, refused, late, share)
+	// A repeat needs waiting to help, a budget, and the time to wait.
 	if !helps || !c.repeatable || c.repeats >= p.options.Retries || p.budget < perRepeat {
 		return false
 	}
-	if max(p.waitOf(c.route, now), c.held.Sub(now)) > c.room(ctx, now) {
+	if max(p.waitOf(c.route, now), c.held.Sub(now)) > c.timeLeft(ctx, now) {
 		return false
 	}
 	p.budget -= perRepeat
@@ -170,28 +178,30 @@ func (c *Call) Answered(ctx context.Context, status int, header http.Header) (ag
 	return true
 }
 
-// Failed ends a call that got no answer.
+// Failed ends a call whose request got no answer.
 func (c *Call) Failed() {
 	c.pacer.mu.Lock()
 	defer c.pacer.mu.Unlock()
-	c.land()
+	c.endRequest()
 }
 
-// land takes the call out of those without an answer.
-func (c *Call) land() {
+// endRequest ends the call's pending request, and wakes the calls that wait for an answer.
+func (c *Call) endRequest() {
 	close(c.pacer.news)
 	c.pacer.news = make(chan struct{})
 	delete(c.route.calls, c)
 	for _, s := range c.spends {
-		s.limit.flying--
+		s.limit.pending--
 	}
 	c.spends = nil
 }
 
-// refusal is how long to wait after an answer, whether it is a refusal, and whether waiting helps.
-// An answer that says how much is left, but not for how long to wait, says that waiting does not
-// help, unless nothing is left. One that says neither asks for longer waits with each repeat.
-func refusal(status int, said Limits, repeats int) (wait time.Duration, refused, helps bool) {
+// readRefusal reports whether an answer is a refusal, whether waiting helps, and returns the wait.
+//
+// Retry-After names the wait. Without it, the wait is the longest reset of the policies that have
+// no tokens left; if all policies have tokens left, waiting does not help. Without policies too,
+// the wait doubles with each repeat.
+func readRefusal(status int, said Limits, repeats int) (wait time.Duration, refused, helps bool) {
 	if status != http.StatusTooManyRequests && (status < 400 || !said.HasRetryAfter) {
 		return 0, false, false
 	}
@@ -209,13 +219,14 @@ func refusal(status int, said Limits, repeats int) (wait time.Duration, refused,
 	return wait, true, helps
 }
 
-// learn hands the limits of an answer what it says, and notes which limits the route has.
-func (p *Pacer) learn(c *Call, now time.Time, said Limits, refused bool, late time.Duration, share float64) {
-	mine := c.spends
-	c.land()
+// learnAnswer updates the limits of an answer's policies, and the list of the route's limits.
+func (p *Pacer) learnAnswer(c *Call, now time.Time, said Limits, refused bool, late time.Duration, share float64) {
+	spends := c.spends
+	c.endRequest()
 	if len(said.Policies) == 0 {
 		return
 	}
+	// A refusal may name only the policy that refuses. Other answers name all limits of the route.
 	if !refused {
 		c.route.limits = nil
 	}
@@ -225,24 +236,25 @@ func (p *Pacer) learn(c *Call, now time.Time, said Limits, refused bool, late ti
 			c.route.limits = append(c.route.limits, l)
 		}
 		ofLimit := func(s spend) bool { return s.limit == l }
-		i := slices.IndexFunc(mine, ofLimit)
+		i := slices.IndexFunc(spends, ofLimit)
 		if i < 0 {
-			// No request before this one is known to have spent from it, but those that fly may.
-			mine = append(mine, l.count(now))
-			i = len(mine) - 1
-			l.flying--
+			// The limit is new to the route. It counts this request, which has its answer, and all
+			// pending requests of the route, which may spend from it too.
+			spends = append(spends, l.countRequest(now))
+			i = len(spends) - 1
+			l.pending--
 			for other := range c.route.calls {
 				if !slices.ContainsFunc(other.spends, ofLimit) {
-					other.spends = append(other.spends, l.count(now))
+					other.spends = append(other.spends, l.countRequest(now))
 				}
 			}
 		}
 		s.Reset += late
-		l.learn(now, mine[i], s, refused, share, p.options.Spread)
+		l.learnAnswer(now, spends[i], s, refused, share, p.options.Spread)
 	}
 }
 
-// limitOf is the limit of a name. A limit without a name is the route's own.
+// limitOf returns the limit of a policy's name. A limit without a name belongs to the call's route.
 func (p *Pacer) limitOf(c *Call, name string) *limit {
 	key := "policy " + name
 	if name == "" {
@@ -259,10 +271,10 @@ func (p *Pacer) limitOf(c *Call, name string) *limit {
 	return l
 }
 
-// count counts a request that goes out.
-func (l *limit) count(now time.Time) spend {
+// countRequest counts a request that is sent now.
+func (l *limit) countRequest(now time.Time) spend {
 	l.sent++
-	l.flying++
+	l.pending++
 	l.last = now
-	return spend{l, l.sent, l.flying - 1}
+	return spend{l, l.sent, l.pending - 1}
 }

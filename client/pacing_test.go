@@ -55,7 +55,7 @@ func (b *bucket) take(now quota.Instant) (result quota.Result, remaining int64, 
 	return result, b.params.Remaining(b.state), b.params.ResetAfter(b.state, now)
 }
 
-// server answers as Weir does. Half of the time that an answer takes passes before it decides.
+// server answers as Weir does. It waits for half of delay before it decides, and for half after.
 type server struct {
 	mu              sync.Mutex
 	bucket          *bucket
@@ -103,8 +103,8 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
 }
 
-// oracle is what a client gets in a time that knows the bucket and sends at the first instant at
-// which a request passes.
+// oracle returns the number of requests that an ideal client sends during a time: it knows the
+// bucket, and sends each request at the first instant at which the request passes.
 func oracle(b bucket, during time.Duration, delay time.Duration) (passed int64) {
 	b.history.Marks = nil
 	for now, end := quota.Instant(0), quota.Instant(during/time.Microsecond); now < end; {
@@ -119,15 +119,15 @@ func oracle(b bucket, during time.Duration, delay time.Duration) (passed int64) 
 	return passed
 }
 
-// limits are those that the tests of pacing go through.
+// limits are the limits of the pacing tests.
 var limits = []struct {
 	algorithm quota.Algorithm
 	quota     int64
 	window    time.Duration
 	burst     int64
-	// windows is for how many windows a test goes on. Virtual time costs nothing, but requests do.
+	// windows is the length of a test in windows. Virtual time costs nothing, but requests do.
 	windows int
-	// least is the share that passes of what can pass; 0 is 0.95.
+	// least is the least share of the oracle's requests that passes; 0 is 0.95.
 	least float64
 }{
 	{quota.TokenBucket, 100, time.Minute, 100, 20, 0},
@@ -150,8 +150,8 @@ var limits = []struct {
 	{quota.SlidingWindowCounter, 10, time.Minute, 10, 200, 0.91},
 }
 
-// A client that sends as fast as its Transport lets it is never refused, and gets at least 95 % of
-// what a client gets that knows the bucket.
+// A client that sends as fast as its Transport lets it is never refused, and sends at least 95 % of
+// the oracle's requests.
 func TestAGreedyClientIsNeverRefused(t *testing.T) {
 	for _, c := range limits {
 		for _, workers := range []int{1, 4} {
@@ -165,7 +165,7 @@ func TestAGreedyClientIsNeverRefused(t *testing.T) {
 					s.legacy = legacy
 					best := oracle(*s.bucket, during, s.delay)
 					transport := newTransport(s, Options{MaxWait: time.Hour}, 1)
-					get(t, transport) // The answer to the first request is what the client knows.
+					get(t, transport) // The client knows the answer to its first request.
 					var wg sync.WaitGroup
 					for range workers {
 						wg.Go(func() {
@@ -184,8 +184,8 @@ func TestAGreedyClientIsNeverRefused(t *testing.T) {
 	}
 }
 
-// A program that has 95 % of its quota to send, all of it at the beginning of each window, is never
-// refused, and everything is sent.
+// A program that sends 95 % of its quota at the beginning of each window is never refused, and all
+// of its requests are sent.
 func TestBurstsOf95PercentAreNeverRefused(t *testing.T) {
 	for _, c := range limits {
 		inVirtualTime(t, fmt.Sprintf("%s/%d per %s burst %d", c.algorithm, c.quota, c.window, c.burst),
@@ -264,7 +264,8 @@ func TestAHerdComesBackSpread(t *testing.T) {
 	}
 }
 
-// inVirtualTime runs a test in a bubble, of today: Unix times before 2001 are taken for seconds.
+// inVirtualTime runs a test in virtual time that begins today, because the client reads Unix times
+// before 2001 as seconds from now.
 func inVirtualTime(t *testing.T, name string, test func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -277,7 +278,7 @@ func inVirtualTime(t *testing.T, name string, test func(*testing.T)) {
 
 var today = time.Date(2026, time.November, 22, 12, 0, 0, 0, time.UTC)
 
-// newTransport is a Transport whose chance follows from a seed.
+// newTransport returns a Transport whose random numbers follow from a seed.
 func newTransport(base http.RoundTripper, o Options, seed uint64) *Transport {
 	transport := New(base, o)
 	transport.random = rand.New(rand.NewPCG(seed, 7)).Float64

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Processes that share a key learn of each other by the answers alone. Each sends as fast as its
-// own client lets it: about one request of each process is refused in a window, and most of the
+// Processes that share a key learn of each other only from the answers. Each sends as fast as its
+// own client lets it. In a window, about one request of each process is refused, and most of the
 // quota is used.
 func TestProcessesThatShareAKey(t *testing.T) {
 	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {

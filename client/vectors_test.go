@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// The vectors of testdata are those of the twins in Python and TypeScript too.
+// readVectors reads a file of test vectors. The clients in Python and TypeScript read the same
+// files.
 func readVectors[T any](t *testing.T, name string) (all []T) {
 	t.Helper()
 	content, err := os.ReadFile("testdata/" + name)
@@ -39,7 +40,8 @@ func TestHeaders(t *testing.T) {
 	type vector struct {
 		Name    string
 		Headers map[string]string
-		// An answer of answers.json says how it came about too, which is for those that write it.
+		// The vectors of answers.json also have the policy and the number of requests: the tests of
+		// the servers that write these answers use them.
 		Set, Policy   any
 		Requests      int
 		Body, Message string
@@ -90,8 +92,8 @@ type timelineRequest struct {
 	RetryAfter int `json:"retry_after"`
 }
 
-// make is the request of a vector. Its body can be had again, or not.
-func (r timelineRequest) make(t *testing.T) *http.Request {
+// newRequest returns the request of a vector. Its body can be read again if Body is "again".
+func (r timelineRequest) newRequest(t *testing.T) *http.Request {
 	t.Helper()
 	var body io.Reader
 	switch r.Body {
@@ -114,8 +116,8 @@ func (r timelineRequest) make(t *testing.T) *http.Request {
 	return request
 }
 
-// answer is the i-th answer of a vector.
-func (r timelineRequest) answer(t *testing.T, i int) *http.Response {
+// newAnswer returns the i-th answer of a vector.
+func (r timelineRequest) newAnswer(t *testing.T, i int) *http.Response {
 	t.Helper()
 	var status int
 	var headers map[string]string
@@ -128,7 +130,7 @@ func (r timelineRequest) answer(t *testing.T, i int) *http.Response {
 	return answer(status, headerOf(headers))
 }
 
-// In all timelines the chance is one half.
+// Each random number in the timelines is 0.5.
 func TestTimelines(t *testing.T) {
 	for _, v := range readVectors[timeline](t, "timelines.json") {
 		inVirtualTime(t, v.Name, func(t *testing.T) {
@@ -145,7 +147,7 @@ func TestTimelines(t *testing.T) {
 				if len(sent) > len(now.Answers) {
 					t.Fatalf("request %d is sent too often", len(sent))
 				}
-				return now.answer(t, len(sent)-1), nil
+				return now.newAnswer(t, len(sent)-1), nil
 			}), Options{
 				MaxWait: time.Duration(v.Options.MaxWait * float64(time.Second)),
 				Spread:  time.Duration(v.Options.Spread * float64(time.Second)), Retries: v.Options.Retries,
@@ -154,7 +156,7 @@ func TestTimelines(t *testing.T) {
 			for i, r := range v.Requests {
 				time.Sleep(time.Duration(r.At*float64(time.Second)) - time.Since(start))
 				now, sent = r, nil
-				got, err := transport.RoundTrip(r.make(t))
+				got, err := transport.RoundTrip(r.newRequest(t))
 				if err != nil {
 					t.Fatalf("request %d: %v", i, err)
 				}
@@ -170,7 +172,7 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// near compares times to a millisecond.
+// near reports whether two lists of times differ by at most a millisecond.
 func near(a, b []float64) bool {
 	if len(a) != len(b) {
 		return false

@@ -5,25 +5,28 @@ import (
 	"time"
 )
 
-// Wait waits until the request may be sent; after it, report what became of the request by Answered
-// or Failed. It returns the context's error if that ends first, and a *HeldError.
+// Wait waits until the request may be sent. After the request, call Answered or Failed. Wait
+// returns the context's error if the context ends first, and a *HeldError if an earlier refusal
+// holds for longer than the call may wait.
 //
-// It never waits longer than MaxWait in all, nor where the context's deadline would come first. A
-// request that would have to wait longer for its turn is sent at once, because the server knows
-// better. One that the server has refused is not.
+// The waits of a call last for MaxWait in all at most, and never beyond the context's deadline. If
+// the limits alone ask for a longer wait, Wait returns at once and the request may be sent, because
+// the server knows better.
 func (c *Call) Wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	began := time.Now()
-	end := began.Add(c.room(ctx, began))
+	end := began.Add(c.timeLeft(ctx, began))
 	defer func() { c.waited += time.Since(began) }()
+	// A call that need not wait, or has too little time, does not queue.
 	if err := c.waitAlone(ctx, began, end); err != nil {
 		return err
 	}
-	if _, news, err := c.try(began, end, true); news == nil {
+	if _, news, err := c.trySend(began, end, true); news == nil {
 		return err
 	}
+	// One call waits at the head of its route, and the others wait for its place.
 	timer := time.NewTimer(time.Until(end))
 	defer timer.Stop()
 	select {
@@ -31,7 +34,7 @@ func (c *Call) Wait(ctx context.Context) error {
 		defer func() { <-c.route.turn }()
 	case <-timer.C:
 		now := time.Now()
-		_, _, err := c.try(now, now, false)
+		_, _, err := c.trySend(now, now, false)
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -39,7 +42,7 @@ func (c *Call) Wait(ctx context.Context) error {
 	return c.waitFirst(ctx, end)
 }
 
-// waitAlone waits for what the server has refused this call alone: no other has to wait for it.
+// waitAlone waits for the end of a refusal that concerns this call alone. Other calls pass it.
 func (c *Call) waitAlone(ctx context.Context, now, end time.Time) error {
 	wait := c.held.Sub(now)
 	if wait <= 0 {
@@ -58,10 +61,10 @@ func (c *Call) waitAlone(ctx context.Context, now, end time.Time) error {
 	}
 }
 
-// waitFirst waits at the head of the calls of a route.
+// waitFirst waits as the first of a route's calls. It looks again after each answer.
 func (c *Call) waitFirst(ctx context.Context, end time.Time) error {
 	for {
-		wait, news, err := c.try(time.Now(), end, false)
+		wait, news, err := c.trySend(time.Now(), end, false)
 		if news == nil {
 			return err
 		}
@@ -77,19 +80,19 @@ func (c *Call) waitFirst(ctx context.Context, end time.Time) error {
 	}
 }
 
-// room is how long a call may still wait.
-func (c *Call) room(ctx context.Context, now time.Time) time.Duration {
-	room := c.pacer.options.MaxWait - c.waited
+// timeLeft returns the time for which a call may still wait.
+func (c *Call) timeLeft(ctx context.Context, now time.Time) time.Duration {
+	left := c.pacer.options.MaxWait - c.waited
 	if deadline, ok := ctx.Deadline(); ok {
-		room = min(room, deadline.Sub(now))
+		left = min(left, deadline.Sub(now))
 	}
-	return max(room, 0)
+	return max(left, 0)
 }
 
-// try sends the call on its way if it need not wait, or may not wait for so long as it should.
-// Otherwise it returns how long it should wait, and what is closed when there is news. A newcomer
-// does not overtake calls that wait.
-func (c *Call) try(now, end time.Time, newcomer bool) (wait time.Duration, news <-chan struct{}, err error) {
+// trySend counts the call as sent if it need not wait, or if its wait would end after end; then
+// news is nil. Otherwise it returns the wait, and news, a channel that the next answer closes. A
+// newcomer does not overtake calls that wait.
+func (c *Call) trySend(now, end time.Time, newcomer bool) (wait time.Duration, news <-chan struct{}, err error) {
 	p := c.pacer
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,16 +106,16 @@ func (c *Call) try(now, end time.Time, newcomer bool) (wait time.Duration, news 
 	}
 	c.route.calls[c] = true
 	for _, l := range c.route.limits {
-		c.spends = append(c.spends, l.count(now))
+		c.spends = append(c.spends, l.countRequest(now))
 	}
 	return 0, nil, nil
 }
 
-// waitOf is how long a route's next request should wait.
+// waitOf returns the wait before a route's next request: its longest wait over all limits.
 func (p *Pacer) waitOf(r *route, now time.Time) time.Duration {
 	wait := max(r.held.Sub(now), 0)
 	for _, l := range r.limits {
-		wait = max(wait, l.wait(now, p.options.Spread))
+		wait = max(wait, l.nextWait(now, p.options.Spread))
 	}
 	return wait
 }

@@ -1,5 +1,5 @@
-// Package grpcpacer paces gRPC calls as package client paces HTTP requests. It is a package of its
-// own so that programs without gRPC do not import gRPC.
+// Package grpcpacer paces gRPC calls as package client paces HTTP requests. It is a separate
+// package, so that programs without gRPC do not import gRPC.
 package grpcpacer
 
 import (
@@ -16,10 +16,11 @@ import (
 	"github.com/weir-proxy/weir/client"
 )
 
-// Unary is an interceptor that waits for the turn of a call and repeats a call that was refused, if
-// repeatable says that the server may see the method twice; nil is never. The Pacer is for one
-// server. A method is a route. A call that the server has refused for longer than it may wait is
-// not sent; its status is RESOURCE_EXHAUSTED.
+// Unary returns an interceptor that waits until a call may be sent. It repeats a refused call if
+// repeatable returns true: the server may see the method twice. A nil repeatable repeats no call.
+//
+// Each server needs its own Pacer. A method is a route. If an earlier refusal still holds for
+// longer than the call may wait, the call is not sent; its status is RESOURCE_EXHAUSTED.
 func Unary(p *client.Pacer, repeatable func(method string) bool) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
@@ -43,7 +44,7 @@ func Unary(p *client.Pacer, repeatable func(method string) bool) grpc.UnaryClien
 	}
 }
 
-// statusOf is the error of a call that was not sent.
+// statusOf returns the gRPC error of a call that was not sent.
 func statusOf(err error) error {
 	if held := (*client.HeldError)(nil); errors.As(err, &held) {
 		return status.Error(codes.ResourceExhausted, held.Error())
@@ -51,7 +52,7 @@ func statusOf(err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// fieldsOf is what came before and after the answer. A refusal has only the latter.
+// fieldsOf joins the header and the trailer of an answer. A refusal has only a trailer.
 func fieldsOf(header, trailer metadata.MD) http.Header {
 	h := http.Header{}
 	for _, md := range []metadata.MD{header, trailer} {
@@ -64,8 +65,9 @@ func fieldsOf(header, trailer metadata.MD) http.Header {
 	return h
 }
 
-// httpStatus is the status that means the same to a Pacer. RESOURCE_EXHAUSTED without any field may
-// be a message that is too large, and UNAVAILABLE a broken connection: neither is a refusal.
+// httpStatus returns the HTTP status that means the same to a Pacer. Without one of the fields,
+// RESOURCE_EXHAUSTED may mean a message that is too large, and UNAVAILABLE a broken connection.
+// Neither is a refusal, so the status is 200.
 func httpStatus(err error, fields http.Header) int {
 	limited := fields.Get("Retry-After") != "" || fields.Get("RateLimit") != "" ||
 		fields.Get("RateLimit-Remaining") != "" || fields.Get("X-RateLimit-Remaining") != "" ||

@@ -21,16 +21,16 @@ import (
 // server refuses its first calls.
 type server struct {
 	grpc_health_v1.UnimplementedHealthServer
-	refuse int64
-	with   metadata.MD
-	calls  atomic.Int64
+	refuse  int64       // the number of calls that it refuses
+	trailer metadata.MD // the trailer of each refusal
+	calls   atomic.Int64
 }
 
 func (s *server) Check(
 	ctx context.Context, _ *grpc_health_v1.HealthCheckRequest,
 ) (*grpc_health_v1.HealthCheckResponse, error) {
 	if s.calls.Add(1) <= s.refuse {
-		if err := grpc.SetTrailer(ctx, s.with); err != nil {
+		if err := grpc.SetTrailer(ctx, s.trailer); err != nil {
 			return nil, err
 		}
 		return nil, status.Error(codes.ResourceExhausted, "refused")
@@ -43,7 +43,7 @@ func TestRefusedCallsAreRepeated(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		refuse     int64
-		with       metadata.MD
+		trailer    metadata.MD
 		repeatable func(string) bool
 		options    client.Options
 		calls      int64
@@ -62,7 +62,7 @@ func TestRefusedCallsAreRepeated(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.options.Spread = -1
-			s := &server{refuse: c.refuse, with: c.with}
+			s := &server{refuse: c.refuse, trailer: c.trailer}
 			err := check(t, s, grpcpacer.Unary(client.NewPacer(c.options), c.repeatable), 1)
 			if status.Code(err) != c.code || s.calls.Load() != c.calls {
 				t.Errorf("%v after %d calls, want %s after %d", err, s.calls.Load(), c.code, c.calls)
@@ -71,16 +71,16 @@ func TestRefusedCallsAreRepeated(t *testing.T) {
 	}
 }
 
-// What the server has refused for long is not sent again.
+// While a long refusal holds, further calls are not sent.
 func TestACallThatIsHeldIsNotSent(t *testing.T) {
-	s := &server{refuse: 1, with: metadata.Pairs("retry-after", "3600")}
+	s := &server{refuse: 1, trailer: metadata.Pairs("retry-after", "3600")}
 	err := check(t, s, grpcpacer.Unary(client.NewPacer(client.Options{}), nil), 2)
 	if status.Code(err) != codes.ResourceExhausted || s.calls.Load() != 1 {
 		t.Errorf("%v after %d calls", err, s.calls.Load())
 	}
 }
 
-// check calls a server so often and returns the last error.
+// check calls a server several times and returns the last error.
 func check(t *testing.T, s *server, interceptor grpc.UnaryClientInterceptor, times int) error {
 	t.Helper()
 	listener := bufconn.Listen(1 << 16)

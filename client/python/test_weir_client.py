@@ -1,4 +1,4 @@
-"""Holds weir_client to the vectors of the Go package, which are in ../testdata."""
+"""Tests weir_client with the vectors of the Go package, in ../testdata."""
 import asyncio
 import json
 import pathlib
@@ -34,7 +34,7 @@ class Server(httpx.BaseTransport, httpx.AsyncBaseTransport):
 
     def handle_request(self, request):
         if isinstance(request.stream, httpx.SyncByteStream) and b"".join(request.stream) not in (b"", b"body"):
-            raise AssertionError("the body is another")
+            raise AssertionError("the body differs from the request's")
         return self.answer()
 
     async def handle_async_request(self, request):

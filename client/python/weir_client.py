@@ -1,5 +1,5 @@
-"""Waits where an API would refuse: httpx.Client(transport=weir_client.Transport()), or AsyncClient.
-One file, to copy. It is a twin of the Go package client, whose comments say why."""
+"""Waits if an API would refuse: httpx.Client(transport=weir_client.Transport()), or AsyncClient.
+Copy this file. The Go package client is the same client, and its comments give the reasons."""
 import asyncio, email.utils, math, random, re, threading, time, types
 import httpx
 
@@ -16,7 +16,7 @@ def date(text):
     parsed = email.utils.parsedate_tz(text if text.endswith("GMT") else "")
     return parsed and email.utils.mktime_tz(parsed)
 def items(value):
-    """The items of a structured field with their numbers; none if any is malformed."""
+    """Reads a list of items and their numbers. A malformed list has no items."""
     found = {}
     while value and (match := ITEM.match(value)):
         value, params = value[match.end():], [(k, number(v)) for k, v in PARAM.findall(match[2])]
@@ -24,7 +24,7 @@ def items(value):
     return {} if value else dict(list(found.items())[:16])
 
 def read(headers, now):
-    """The wait of Retry-After or None, and the policies as (name, quota, left, reset)."""
+    """Reads Retry-After or None, and the policies as (name, quota, left, reset)."""
     field = lambda name: ", ".join(headers.get_list(name)).strip()[:4096]
     server, until = date(field("date")) or now, date(field("retry-after"))
     waits = [number(part) for part in field("retry-after").split(",")]
@@ -46,20 +46,20 @@ def read(headers, now):
     return None if wait is None else min(wait, FOREVER), said
 
 class Limit:
-    """What is known of one policy: levels, and marks, which are higher levels from an instant on."""
-    quota = sent = flying = level = newest = last = span = share = 0
+    """A client's knowledge of one policy. A mark is a level and the instant from which it holds."""
+    quota = sent = pending = level = newest = last = span = share = 0
     marks = ()
-    def count(self, now):
-        self.sent, self.flying, self.last = self.sent + 1, self.flying + 1, now
-        return self.sent, self.sent - self.flying + 1
-    def comes(self, mark, spread):
+    def count_request(self, now):  # Counts a request that is sent now.
+        self.sent, self.pending, self.last = self.sent + 1, self.pending + 1, now
+        return self.sent, self.sent - self.pending + 1
+    def trusted_at(self, mark, spread):  # Returns the time from which the client trusts a mark.
         gain = min(max(mark[1] - self.level, 0), self.quota) / self.quota
         return mark[0] + self.share * gain * min(self.span / 16, spread)
-    def advance(self, now, spread):
-        due = [mark for mark in self.marks if self.comes(mark, spread) <= now]
+    def advance(self, now, spread):  # The marks whose time has come raise the level.
+        due = [mark for mark in self.marks if self.trusted_at(mark, spread) <= now]
         self.level = max([self.level] + [level for _, level in due])
         self.marks = [mark for mark in self.marks if mark not in due]
-    def learn(self, now, sent, quota, left, reset, refused, share, spread):
+    def learn_answer(self, now, sent, quota, left, reset, refused, share, spread):
         self.quota = quota or max(self.quota, left, 1)
         self.advance(now, spread)
         if sent[0] <= self.newest: return
@@ -69,19 +69,19 @@ class Limit:
         if not refused:
             self.span, marks = max(self.span, reset), marks + [(now + reset, self.quota + sent[1])]
         self.marks = [(now + reset, self.sent + 1)] if refused and not left else marks[-MARKS:]
-    def wait(self, now, spread):
+    def next_wait(self, now, spread):  # Returns the wait before the next request.
         self.advance(now, spread)
         free, wanted = self.level - self.sent, max(self.level, self.sent) + 1
         coming = [m for m in self.marks if m[1] >= wanted] or (free < 1 and self.marks[-1:])
         if not coming or 2 * free >= self.quota:
-            return 0.05 if not coming and free < 1 and self.flying else 0
+            return 0.05 if not coming and free < 1 and self.pending else 0
         at = min(coming)[0]
-        return (self.last + (at - self.last) / 2 / free if free > 0 else self.comes(min(coming), spread)) - now
+        return (self.last + (at - self.last) / 2 / free if free > 0 else self.trusted_at(min(coming), spread)) - now
 
 class Transport(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """max_wait is the most that a request waits in all, spread the time over which clients come
-    back that were refused together, retries how often a request is repeated; -1 is none.
-    key(request) names whose limits it spends from, route(request) where the same policies apply."""
+    """max_wait is the longest total wait of a request, spread the time over which clients refused
+    together come back, retries the number of repeats of a refused request; -1 is none. key(request)
+    names the caller whose limits a request spends, route(request) requests with equal policies."""
     def __init__(self, transport=None, max_wait=30, spread=5, retries=2, key=None, route=None):
         self.below, self.lock, self.budget, self.known = transport, threading.Lock(), 50, {}
         self.max_wait, self.spread, self.retries = max_wait, max(spread, 0), retries
@@ -89,27 +89,27 @@ class Transport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         self.route = route or (lambda r: r.method + IDENTIFIER.sub("/*", r.url.path))
         self.clock, self.wall, self.random = time.monotonic, time.time, random.random
         self.sleep, self.asleep = time.sleep, asyncio.sleep
-    def of(self, *name, make=Limit):
+    def find_or_make(self, *name, make=Limit):
         if len(self.known) >= 4096: self.known.clear()
         return self.known.setdefault(name, make())
     def plan(self, request):
-        """Yields how long to sleep, then what to send, and at last the answer."""
+        """Yields the seconds to sleep, the request when it is to be sent, and at last the answer."""
         key, name, waited, repeats, own = self.key(request), self.route(request), 0, 0, types.SimpleNamespace(held=0)
-        route = self.of(key, name, "route", make=lambda: types.SimpleNamespace(held=0, limits=()))
+        route = self.find_or_make(key, name, "route", make=lambda: types.SimpleNamespace(held=0, limits=()))
         self.budget = min(self.budget + 1, 50)
         again = isinstance(request.stream, httpx.ByteStream) and (
             request.method in IDEMPOTENT or "idempotency-key" in request.headers)
-        wait = lambda now: max([route.held - now, own.held - now] + [l.wait(now, self.spread) for l in route.limits])
+        wait = lambda now: max(route.held - now, own.held - now, *(l.next_wait(now, self.spread) for l in route.limits))
         while True:
             while (pause := wait(self.clock())) > 0 and waited + pause <= self.max_wait:
                 waited += min(pause, 1)
                 yield min(pause, 1)
             if (held := max(route.held, own.held) - self.clock()) > 0:
                 yield httpx.Response(429, headers={"Retry-After": str(math.ceil(held))})
-            sent = {limit: limit.count(self.clock()) for limit in route.limits}
+            sent = {limit: limit.count_request(self.clock()) for limit in route.limits}
             try: response = yield request
             finally:
-                for limit in sent: limit.flying -= 1
+                for limit in sent: limit.pending -= 1
             now, share, (after, said) = self.clock(), self.random(), read(response.headers, self.wall())
             refused = response.status_code == 429 or response.status_code >= 400 and after is not None
             if refused and after is None:
@@ -118,17 +118,17 @@ class Transport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             helps = refused and after is not None
             late = share * min(max(after / 10, self.spread), 6 * self.spread) if helps else 0
             if helps: (own if said and all(p[2] for p in said) else route).held = now + min(after, MAX_HOLD) + late
-            known = [self.of(key, policy[0] or name) for policy in said]
+            known = [self.find_or_make(key, policy[0] or name) for policy in said]
             route.limits = list({*route.limits, *known}) if refused or not said else known
             for limit, (_, quota, left, reset) in zip(known, said):
                 if limit not in sent:
-                    sent[limit], limit.flying = limit.count(now), limit.flying - 1
-                limit.learn(now, sent[limit], quota, left, reset + late, refused, share, self.spread)
+                    sent[limit], limit.pending = limit.count_request(now), limit.pending - 1
+                limit.learn_answer(now, sent[limit], quota, left, reset + late, refused, share, self.spread)
             again = again and helps and repeats < self.retries and self.budget >= 5
             if not again or waited + wait(now) > self.max_wait:
                 yield response
             self.budget, repeats = self.budget - 5, repeats + 1
-    async def drive(self, request, send, sleep, close):
+    async def run_plan(self, request, send, sleep, close):  # Sleeps and sends as plan asks.
         plan, response = self.plan(request), None
         while True:
             with self.lock: step = plan.send(response)
@@ -141,10 +141,10 @@ class Transport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             async def coroutine(argument): return call(argument)
             return coroutine
         calls = map(at_once, (self.below.handle_request, self.sleep, httpx.Response.close))
-        try: self.drive(request, *calls).send(None)
+        try: self.run_plan(request, *calls).send(None)
         except StopIteration as end: return end.value
     async def handle_async_request(self, request):
         self.below = self.below or httpx.AsyncHTTPTransport()
-        return await self.drive(request, self.below.handle_async_request, self.asleep, httpx.Response.aclose)
+        return await self.run_plan(request, self.below.handle_async_request, self.asleep, httpx.Response.aclose)
     def close(self): return self.below and self.below.close()
     async def aclose(self): return self.below and await self.below.aclose()

@@ -1,4 +1,4 @@
-// Holds weir-client.ts to the vectors of the Go package, which are in ../testdata.
+// Tests weir-client.ts with the vectors of the Go package, in ../testdata.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -17,7 +17,7 @@ for (const vector of [...vectors("headers.json"), ...vectors("answers.json")]) {
   });
 }
 
-// prepare makes a fetch whose server answers as a vector says, and a clock that only sleeping moves.
+// prepare returns a fetch whose server answers as a vector says, and a clock that only sleeping moves.
 function prepare(options = {}) {
   const state = { now: 0, sent: [], answers: [] };
   const own = Object.fromEntries(Object.entries(options).map(([name, value]) => [camel[name], value]));
@@ -35,7 +35,7 @@ function prepare(options = {}) {
   return { state, fetch };
 }
 
-// init is the request of a vector. Its body can be had again, or not.
+// init returns the request of a vector. Its body can be read again if r.body is "again".
 function init(r) {
   const body = { again: "body", once: new Blob(["body"]).stream() }[r.body];
   return { method: r.method ?? "GET", headers: r.key ? { "Idempotency-Key": "1" } : {}, body, duplex: "half" };
