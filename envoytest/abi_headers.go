@@ -112,7 +112,7 @@ func (v *vm) abiGetHeaderSize(a []uint64) status {
 	return v.put32(a[1], uint32(m.byteSize()))
 }
 
-// changeHeader is what adding and replacing have in common.
+// changeHeader adds or replaces a header with change.
 func (v *vm) changeHeader(a []uint64, change func(m *headerMap, name, value string)) status {
 	if a[0] >= mapCount {
 		return statusBadArgument

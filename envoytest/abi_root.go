@@ -123,7 +123,7 @@ func (v *vm) abiHTTPCall(a []uint64) status {
 	return st
 }
 
-// abiGetStatus tells in the callback of a failed call what happened.
+// abiGetStatus returns the status of a call in its callback: 0, or the code of a broken connection.
 func (v *vm) abiGetStatus(a []uint64) status {
 	const brokenConnection = 11
 	root := v.context().root

@@ -71,9 +71,9 @@ func (v *vm) abiCloseStream(a []uint64) status {
 	return statusOK
 }
 
-// abiSetEffectiveContext lets the host calls that follow act on another context. If that one is
-// gone, what was in force stays in force: a guest that does not look at the status acts on the
-// wrong stream.
+// abiSetEffectiveContext lets the host calls that follow act on another context. If that context is
+// gone, the context before stays in force: a guest that ignores the status then acts on the wrong
+// stream.
 func (v *vm) abiSetEffectiveContext(a []uint64) status {
 	id := uint32(a[0])
 	if v.contexts[id] == nil {

@@ -217,7 +217,7 @@ func TestSharedQueue(t *testing.T) {
 	h.Advance(0)
 	equal(t, said(h, mark), "queue: ready 1")
 	if vm := h.Logs()[mark].VM; vm != 1 {
-		t.Errorf("VM %d heard of the item, want 1: the one that registered last", vm)
+		t.Errorf("VM %d was called for the item, want VM 1, which registered last", vm)
 	}
 	in(0, func(v *vm, at func(string) (uint64, uint64), out uint64) {
 		want("dequeue", v.abiDequeue([]uint64{1, out, out + 4}), statusOK)

@@ -25,7 +25,7 @@ type Call struct {
 	finished bool
 }
 
-// callResponse is what a guest sees of an answer.
+// callResponse is the part of an answer that a guest sees.
 type callResponse struct {
 	headers, trailers *headerMap
 	body              []byte

@@ -10,8 +10,8 @@ const (
 	watched = "configure: log 2 ready\ncall: headers 6; header-get 6 :status; buffer 4 0 20; headers 7"
 )
 
-// after starts a host whose guest shows what its call callback sees, makes one call from worker 0
-// and lets d pass.
+// after starts a host whose guest logs each answer in its call callback. It makes one call from
+// worker 0, lets d pass, and returns the log.
 func after(t *testing.T, script string, hook func(*Call), d time.Duration) []string {
 	h := start(t, Options{PluginConfig: []byte(watched), Calls: hook})
 	h.Worker(0).Request(get("request", script)).Cancel()

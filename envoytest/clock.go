@@ -12,18 +12,18 @@ import (
 // zero.
 const bootOffset = 1000 * time.Second
 
-// clock is the virtual time of the process and what is due in it.
+// clock is the virtual time of the process, with its queue of events.
 type clock struct {
 	mono atomic.Int64 // nanoseconds since boot
-	wall atomic.Int64 // what to add for the wall clock
+	wall atomic.Int64 // nanoseconds to add to mono for the wall clock
 
 	advance sync.Mutex             // held while time moves
-	mu      sync.Mutex             // guards what follows
+	mu      sync.Mutex             // guards due
 	due     vtimetest.Queue[int64] // by nanoseconds since boot
 }
 
-// after schedules fire; it runs in Advance, with no lock held. What is due at once still waits for
-// the next Advance.
+// after schedules fire; it runs in Advance, with no lock held. An event without a delay still waits
+// for the next Advance.
 func (c *clock) after(d time.Duration, fire func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,16 +47,16 @@ func (h *Host) Monotonic() time.Duration { return time.Duration(h.clock.mono.Loa
 func (h *Host) StepWallClock(d time.Duration) { h.clock.wall.Add(int64(d)) }
 
 // StepMonotonicClock moves the monotonic clock by d, which may be negative, without any time
-// passing: nothing fires, and the wall clock stays. What was due in between is late, or due that
-// much later.
+// passing: nothing fires, and the wall clock stays. After a step forward, events that were due
+// meanwhile are late. After a step back, all events are due that much later.
 func (h *Host) StepMonotonicClock(d time.Duration) {
 	h.clock.mono.Add(int64(d))
 	h.clock.wall.Add(-int64(d))
 }
 
-// Advance lets d pass: it fires, in time order, the ticks of all root contexts, and delivers what
-// is due of answers and timeouts of calls. Advance(0) does what is due now. Work inside a guest
-// takes no time.
+// Advance lets d pass. In time order, it fires the ticks of all root contexts, and delivers answers
+// and timeouts of calls. Advance(0) handles the events that are due now. Work inside a guest takes
+// no time.
 func (h *Host) Advance(d time.Duration) {
 	h.clock.run(d, func(due []func()) {
 		for _, fire := range due {
@@ -65,7 +65,7 @@ func (h *Host) Advance(d time.Duration) {
 	})
 }
 
-// run lets d pass and hands what is due to fire, all of one instant together.
+// run lets d pass. For each instant it calls fire with all events of that instant.
 func (c *clock) run(d time.Duration, fire func(due []func())) {
 	c.advance.Lock()
 	defer c.advance.Unlock()

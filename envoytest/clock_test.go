@@ -100,8 +100,8 @@ func TestClocks(t *testing.T) {
 		fmt.Sprint("errno 0 ", int64(bootOffset+3*time.Second)), "errno 58 0", "errno 58 0")
 }
 
-// The clock that a guest reads jumps; what is due in between fires late, once, and nothing fires
-// while it lies behind.
+// The clock that a guest reads jumps. After a jump forward, a tick that was due meanwhile fires
+// late, once. After a jump back, nothing fires until the clock is where it was.
 func TestStepMonotonicClock(t *testing.T) {
 	h := start(t, Options{PluginConfig: []byte("configure: tick 100\ntick: log 2 tick")})
 	wall := h.Now()

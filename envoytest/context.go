@@ -2,7 +2,7 @@ package envoytest
 
 import "time"
 
-// wasmContext is what the ABI calls a context: the VM's own (id 0), a root context, or a stream.
+// wasmContext is a context of the ABI: the VM's own context (id 0), a root context, or a stream.
 type wasmContext struct {
 	id     uint32
 	vm     *vm

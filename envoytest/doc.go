@@ -3,8 +3,9 @@
 // and without a proxy.
 //
 // A [Host] is one Envoy process with one Wasm plugin. It has a canary, a VM for the main thread and
-// one for each worker, all over one shared-data store. Time moves only in [Host.Advance], which
-// fires ticks and answers calls in time order. Requests are driven one by one through a [Worker]:
+// a VM for each worker. All of them use one shared-data store. Time moves only in [Host.Advance],
+// which fires ticks and answers calls in time order. Requests are driven one by one through a
+// [Worker]:
 //
 //	h, err := envoytest.New(wasm, envoytest.Options{T: t, Workers: 2, PluginConfig: config})
 //	defer h.Close()
@@ -20,14 +21,14 @@
 // TCP filters, and bodies in more than one chunk (over HTTP/1, Envoy brings even the end of a body
 // as an empty chunk of its own).
 //
-// A call has one outcome, as in Envoy, whatever a test gives it more: a request that reached its
-// server twice is the server's affair.
+// A call has one outcome, as in Envoy: later outcomes of a test are ignored. If a test needs a
+// request that reached its server twice, its server must count it twice.
 //
-// What workers do at once is put in an order that a seed chooses, host call by host call, by
-// [Host.Interleave].
+// [Host.Interleave] runs several workers at once: at each host call, a seed chooses the worker that
+// goes on.
 //
 // Different workers may be driven from different goroutines at the same time. Advance, Start,
 // UpdatePlugin, Upgrade and Close belong to one goroutine. A hook (Options.Calls, Options.OnShared)
-// runs inside a VM: it may drive another worker, but driving the same one, asking one of its
-// streams for its state, or Host.Stats, deadlocks.
+// runs inside a VM: it may drive another worker. It deadlocks if it drives the same worker, asks
+// one of its streams for its state, or calls Host.Stats.
 package envoytest

@@ -2,7 +2,7 @@ package envoytest
 
 import "fmt"
 
-// The guest is a filter that does what a header tells it to. Here it answers the request itself.
+// The guest is a filter that runs the script in a header. Here it answers the request itself.
 func Example() {
 	h := guest.New(Options{Workers: 2})
 	defer h.Close()

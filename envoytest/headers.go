@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// The headers of which Envoy keeps one entry: another value is appended to it with a comma. All
-// others, x-api-key and cookie among them, are kept as several. The lists were seen in Envoy 1.40;
-// trailers join nothing.
+// The headers of which Envoy keeps one entry: it appends another value with a comma. All other
+// headers, such as x-api-key and cookie, may have several entries. The lists are from Envoy 1.40.
+// Trailers are never joined.
 var (
 	inlineRequestHeaders = set(
 		":authority", ":path", ":method", ":scheme", "accept", "accept-encoding",
@@ -74,7 +74,7 @@ func (m *headerMap) add(name, value string) {
 	m.pairs = slices.Insert(m.pairs, end, [2]string{name, value})
 }
 
-// first returns the first value of a header: all a guest sees of a repeated one.
+// first returns the first value of a header. A guest sees no other value of a repeated header.
 func (m *headerMap) first(name string) (string, bool) {
 	for i := range m.pairs {
 		if m.pairs[i][0] == name {

@@ -32,7 +32,7 @@ func TestRequestHeaders(t *testing.T) {
 				{"cookie", "a"}, {"cookie", "b"}, {"x-api-key", "a"}, {"x-api-key", "b"}},
 			"header-get 0 authorization; header-get 0 cookie; header-get 0 x-api-key",
 			[]string{"ok a,b", "ok a", "ok a"}},
-		{"replacing removes all and appends one", [][2]string{{"x-b", "1"}, {"x-c", "0"}, {"x-b", "2"}},
+		{"replacing removes all entries and appends an entry", [][2]string{{"x-b", "1"}, {"x-c", "0"}, {"x-b", "2"}},
 			"header-replace 0 x-b 3; headers 0",
 			[]string{"ok", "ok :method=GET|:path=/x?q=1|:authority=a.example|x-c=0|x-b=3"}},
 		{"a replaced pseudo-header stays among its kind", nil, "header-replace 0 :method PUT; headers 0",

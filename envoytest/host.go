@@ -32,7 +32,7 @@ type Host struct {
 	started   bool
 	turns     atomic.Pointer[turns] // of an interleaved run, see Interleave
 
-	mu       sync.Mutex // guards what follows; taken after a thread's lock
+	mu       sync.Mutex // guards the fields below; taken after a thread's lock
 	vms      map[*vm]bool
 	vmCount  uint64
 	totals   Stats
@@ -46,8 +46,8 @@ type thread struct {
 	number int
 
 	mu      threadLock
-	current *handle   // what new requests use; nil if the plugin could not be made here
-	handles []*handle // current and those that drain
+	current *handle   // for new requests; nil if the plugin could not be made here
+	handles []*handle // current, and the handles that drain
 }
 
 func newThread(h *Host, number int) *thread {
@@ -195,7 +195,7 @@ func (h *Host) Memory(vm int) (content []byte) {
 	return content
 }
 
-// look shows the memory of a VM, if there is one, while nothing runs in it.
+// look calls at with the memory of a VM while nothing runs in it. Without a VM it does nothing.
 func (h *Host) look(by string, vm int, at func(api.Memory)) {
 	t, err := h.thread(vm)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// phase limits what a guest may call.
+// phase limits the host functions that a guest may call.
 type phase uint8
 
 const (
@@ -25,12 +25,12 @@ type hostFunc struct {
 	call            func(v *vm, args []uint64) uint32
 }
 
-// allows reports whether a guest may call f in a phase. What works during an allocation works
-// during _initialize too.
+// allows reports whether a guest may call f in a phase. A function that works during an allocation
+// works during _initialize too.
 func (f *hostFunc) allows(p phase) bool { return p <= f.allowed }
 
-// hostFuncs is every host function; a VM counts its calls by index into it. hostFuncIndex finds one
-// by module and name.
+// hostFuncs is every host function; a VM counts its calls by index into it. hostFuncIndex has the
+// index by module and name.
 var (
 	hostFuncs     []hostFunc
 	hostFuncIndex = map[string]map[string]int{}

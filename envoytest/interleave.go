@@ -17,9 +17,9 @@ type Step struct {
 // Interleave runs the functions at once, as the threads of the process would, and returns when all
 // have ended. They are free to drive any worker; the host must not be driven from elsewhere
 // meanwhile. One of them runs at a time. At each host call, and where it needs a worker that
-// another one is in, it hands over, and the seed chooses who goes on. What a guest does between two
-// host calls no other guest can see, so no order of effects is left out; and as nothing else is
-// left to chance, one seed always gives one run.
+// another one is in, it hands over, and the seed chooses who goes on. No other guest sees the work
+// of a guest between two host calls, so no order of effects is left out. Nothing else is random, so
+// one seed always gives the same run.
 //
 // It returns the run: every host call in order. Runs do not nest.
 func (h *Host) Interleave(seed uint64, functions ...func()) []Step {
@@ -45,8 +45,8 @@ func (h *Host) Interleave(seed uint64, functions ...func()) []Step {
 	return t.steps
 }
 
-// AdvanceAtOnce is Advance, but what is due in the same instant, as the ticks of all workers are,
-// happens at once, by Interleave. It returns the run.
+// AdvanceAtOnce lets d pass as Advance does, but runs the events of the same instant, such as the
+// ticks of all workers, at once with Interleave. It returns the run.
 func (h *Host) AdvanceAtOnce(seed uint64, d time.Duration) []Step {
 	var steps []Step
 	h.clock.run(d, func(due []func()) {
@@ -62,7 +62,7 @@ type turns struct {
 	// stay, of four, is how often the running function keeps its turn: some runs change hands at
 	// every step, some rarely.
 	stay    int
-	ready   []chan struct{} // of those that have not ended, the running one among them
+	ready   []chan struct{} // of the functions that have not ended, the running function included
 	running int
 	steps   []Step
 	done    chan struct{}
@@ -76,7 +76,7 @@ func (t *turns) step(vm int, call string) {
 	t.steps = append(t.steps, Step{VM: vm, Call: call})
 }
 
-// handOver lets another function go on, or the same one.
+// handOver lets a random function go on, maybe the same function.
 func (t *turns) handOver() {
 	self := t.ready[t.running]
 	if next := t.random.IntN(len(t.ready)); t.ready[next] != self {

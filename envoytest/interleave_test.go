@@ -14,7 +14,7 @@ func drive(h *Host, worker int, script string) func() {
 	return func() { h.Worker(worker).Request(get("request", script)).Cancel() }
 }
 
-// shared is what an interleaved run did to shared data, like "0get 1get 0set 1set".
+// shared returns the shared-data calls of an interleaved run, like "0get 1get 0set 1set".
 func shared(steps []Step) string {
 	var b strings.Builder
 	for _, s := range steps {
@@ -54,8 +54,8 @@ func TestInterleaveTakesEveryOrderAndEachSeedOne(t *testing.T) {
 	}
 }
 
-// A guest that compares and swaps loses no update in any order; one that writes regardless does in
-// some.
+// A guest that compares and swaps loses no update in any order. A guest that writes without
+// comparing loses updates in some orders.
 func TestInterleaveFindsALostUpdate(t *testing.T) {
 	for _, c := range []struct {
 		name  string

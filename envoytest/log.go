@@ -51,7 +51,7 @@ type logBook struct {
 	problems []string
 }
 
-// Logs returns what guests and host have logged, oldest first; only the last 100,000 lines are
+// Logs returns the log lines of guests and host, oldest first. Only the last 100,000 lines are
 // kept.
 func (h *Host) Logs() []LogLine {
 	h.log.mu.Lock()
@@ -59,7 +59,7 @@ func (h *Host) Logs() []LogLine {
 	return slices.Clone(h.log.lines)
 }
 
-// Problems returns what the guest, or the test, did that Envoy leaves undefined: a second local
+// Problems returns the acts of the guest or the test that Envoy leaves undefined: a second local
 // reply on one stream, the resumption of a stream that is not paused, an answer to a request that
 // was not passed on. Close returns them too.
 func (h *Host) Problems() []string {
@@ -86,8 +86,8 @@ func (h *Host) problem(format string, args ...any) {
 	}
 }
 
-// refusal is the error of a plugin that Envoy would not take, with what was logged while it was
-// tried.
+// refusal returns the error of a plugin that Envoy would not take, with the log lines of the
+// attempt.
 func (h *Host) refusal(reason string, since int) error {
 	h.log.mu.Lock()
 	defer h.log.mu.Unlock()

@@ -84,7 +84,7 @@ func get(scripts ...string) Request {
 	return r
 }
 
-// said returns what guests have logged since mark, an earlier length of the log.
+// said returns the log lines since mark, an earlier length of the log.
 func said(h *Host, mark int) []string {
 	var lines []string
 	for _, l := range h.Logs()[mark:] {

@@ -70,8 +70,8 @@ func (h *Host) Histogram(name string) (count, sum uint64, ok bool) {
 	return m.count, m.sum, true
 }
 
-// defineMetric gives the VM one more id for a stat. Ids are per VM and each definition, even of a
-// known name, adds one.
+// defineMetric gives the VM a new id for a stat. Ids are per VM, and each definition adds an id,
+// even if the name is known.
 func (v *vm) defineMetric(kind uint32, name string) (id uint32, st status) {
 	if kind >= metricKinds {
 		return 0, statusBadArgument

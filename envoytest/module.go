@@ -18,9 +18,9 @@ type Module struct {
 	compiled wazero.CompiledModule
 }
 
-// Compile compiles a proxy-wasm module. It fails if the module is no WebAssembly, does not say that
-// it speaks version 0.2.0 or 0.2.1 of the ABI, has no allocator, or imports what the host does not
-// offer.
+// Compile compiles a proxy-wasm module. It fails if the module is not WebAssembly, does not export
+// the mark of version 0.2.0 or 0.2.1 of the ABI, has no allocator, or imports a function that the
+// host does not have.
 func Compile(wasm []byte) (*Module, error) {
 	ctx := context.Background()
 	config := wazero.NewRuntimeConfig().WithMemoryLimitPages(maxMemoryPages)

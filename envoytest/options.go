@@ -12,7 +12,7 @@ const (
 	Base   = -3 // the VM that the others are made from: it only runs _initialize
 )
 
-// FailurePolicy says what becomes of requests on a worker whose VM has trapped. The zero value is
+// FailurePolicy sets the outcome of requests on a worker whose VM has trapped. The zero value is
 // Envoy's default.
 type FailurePolicy int
 
@@ -44,9 +44,9 @@ type Options struct {
 	Clusters      []string          // names a call may go to; nil means any
 	FailurePolicy FailurePolicy
 	ReloadBackoff time.Duration // of FailReload; 0 means 1 s
-	DrainTime     time.Duration // how long a replaced root context lives at least, even without streams
+	DrainTime     time.Duration // the least lifetime of a replaced root context, even without streams
 	Seed          uint64        // of the random bytes that VMs get
-	// Store is the shared data of the process; nil means a new one. Hosts that share one are
+	// Store is the shared data of the process; nil means a new store. Hosts with the same store are
 	// plugins of one process.
 	Store *Store
 

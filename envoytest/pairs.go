@@ -5,7 +5,7 @@ import "encoding/binary"
 // The ABI's form of a header block: the number of pairs, the two sizes of each, then names and
 // values, each followed by a zero byte. All numbers are 32-bit little-endian.
 
-// Bounds of what the host takes from a guest; a block beyond them is decoded as empty.
+// Bounds of a block of pairs from a guest. A block beyond them is decoded as empty.
 const (
 	maxPairs      = 1024
 	maxPairsBytes = 1 << 20

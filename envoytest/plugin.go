@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// plugin is one configuration of the plugin: what a listener update replaces as a whole.
+// plugin is one configuration of the plugin. A listener update replaces it as a whole.
 type plugin struct {
 	module *Module
 	config []byte
@@ -112,8 +112,8 @@ func (t *thread) find(p *plugin) *handle {
 	return nil
 }
 
-// load makes a root context for p, in a VM that the thread has or in a new one. It returns nil if
-// that fails.
+// load makes a root context for p, in a VM of the thread or in a new VM. It returns nil if that
+// fails.
 func (t *thread) load(p *plugin) *handle {
 	var v *vm
 	for _, hd := range t.handles {
@@ -212,8 +212,8 @@ func (v *vm) finishShutdown(root *wasmContext) status {
 	return statusNotFound
 }
 
-// handleForRequest returns what a new request uses. After a trap and under FailReload it makes a
-// new VM, unless the last load was less than a back-off ago. The result may be nil, or have a
+// handleForRequest returns the handle of a new request. After a trap and under FailReload it makes
+// a new VM, unless the last load was less than a back-off ago. The result may be nil, or have a
 // failed VM.
 func (t *thread) handleForRequest() *handle {
 	hd := t.current

@@ -217,7 +217,7 @@ func TestFailurePolicies(t *testing.T) {
 			t.Error("the request after the trap must be served by a new VM")
 		}
 		if h.workers[0].current.vm == old {
-			t.Error("the VM is the old one")
+			t.Error("the worker still has the old VM")
 		}
 		equal(t, do(h, 0, "shared-get k"), "ok v cas 1")
 		h.Advance(999 * time.Millisecond)
@@ -246,7 +246,7 @@ func TestFailurePolicies(t *testing.T) {
 	})
 }
 
-// Another module gets VMs of its own and reads the shared data of the old one.
+// Another module gets new VMs and reads the shared data of the old module.
 func TestUpgrade(t *testing.T) {
 	h := start(t, Options{PluginConfig: []byte("a: 1")})
 	do(h, 0, "shared-set k v 0")

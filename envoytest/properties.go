@@ -41,8 +41,8 @@ func (v *vm) abiSetProperty(a []uint64) status {
 	return statusOK
 }
 
-// property looks a path up: what the test gave for the stream, then for all, then what the host
-// knows itself.
+// property returns the value of a path: first from the test's properties for the stream, then from
+// its properties for all streams, then from the host.
 func (c *wasmContext) property(path string) ([]byte, bool) {
 	if c.stream != nil {
 		if value, ok := c.stream.properties[path]; ok {

@@ -5,8 +5,8 @@ type Worker struct {
 	thread *thread
 }
 
-// Request is what the filter sees of a request. Envoy's own work before the filter is not modelled:
-// what it would have put into x-forwarded-for, or normalised in :path, the test writes itself.
+// Request is a request as the filter sees it. Envoy's own work before the filter is not modelled:
+// the test itself writes x-forwarded-for and a normalised :path.
 type Request struct {
 	Headers  [][2]string // names in any case; pseudo-headers first is not required
 	Body     []byte      // in one chunk
@@ -14,7 +14,7 @@ type Request struct {
 	// Source is the property source.address: "10.0.0.1:4242" or "[::1]:4242"; empty means
 	// "127.0.0.1:40000".
 	Source     string
-	Properties map[string][]byte // more properties of this stream, before all others; keys as made by Path
+	Properties map[string][]byte // properties of this stream, before Options.Properties; keys as made by Path
 }
 
 // Request sends a request through the filter, as far as the filter lets it.

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Reply is what the client got.
+// Reply is the client's answer.
 type Reply struct {
 	Status     int         // of HTTP: a refused gRPC request has 200 here
 	Headers    [][2]string // :status included
@@ -36,15 +36,15 @@ type Response struct {
 	Trailers [][2]string
 }
 
-// Reply returns what the client got, nil as long as it got nothing.
+// Reply returns the client's answer, and nil before there is an answer.
 func (s *Stream) Reply() *Reply {
 	s.thread.mu.Lock()
 	defer s.thread.mu.Unlock()
 	return s.reply
 }
 
-// Respond is the upstream answering a request that was passed on. It returns what the client got,
-// or nil if the filter holds the response or closes the stream.
+// Respond lets the upstream answer a request that was passed on. It returns the client's answer, or
+// nil if the filter holds the response or closes the stream.
 func (s *Stream) Respond(status int, headers [][2]string) *Reply {
 	return s.RespondWith(Response{Status: status, Headers: headers})
 }
@@ -87,7 +87,8 @@ func (s *Stream) encode(cb callback, args ...uint64) bool {
 	return ok
 }
 
-// encodeHeaders takes a response, the upstream's or a local one, through the filter to the client.
+// encodeHeaders takes a response, the upstream's or a local response, through the filter to the
+// client.
 func (s *Stream) encodeHeaders(m message) {
 	s.response, s.started, s.step = m, true, stepHeaders
 	if s.handle == nil {
@@ -126,8 +127,8 @@ func (s *Stream) encodeTrailers() {
 	s.finish()
 }
 
-// resumeResponse goes on with a held response. As in Envoy, it takes the guest's view of the
-// request away, not that of the response.
+// resumeResponse goes on with a held response. As in Envoy, the guest then no longer sees the
+// request, but still sees the response.
 func (s *Stream) resumeResponse() {
 	s.visible[mapRequestHeaders], s.visible[mapRequestTrailers] = nil, nil
 	s.visibleBody[bufferRequestBody] = nil
@@ -267,7 +268,7 @@ func grpcStatusOf(status int) int32 {
 	return 2
 }
 
-// percentEncode escapes what a grpc-message may not hold.
+// percentEncode escapes the characters that a grpc-message may not hold.
 func percentEncode(text []byte) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

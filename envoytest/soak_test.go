@@ -37,8 +37,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	if value, _, _ := h.Shared("hits"); string(value) != "300" {
 		t.Errorf("%s hits, want 300", value)
 	}
-	// An old root context ticks beside the new one for as long as a stream holds it, so there may
-	// be more than 20 in a VM.
+	// An old root context ticks beside the new root context while a stream holds it, so a VM may
+	// have more than 20 ticks.
 	delivered := h.Stats().Entries["proxy_on_tick"]
 	if value, _, _ := h.Shared("ticks"); string(value) != strconv.FormatUint(delivered, 10) || delivered < 20*4 {
 		t.Errorf("%s ticks counted of %d delivered, want all, and 20 in each of 4 VMs at least", value, delivered)

@@ -126,7 +126,8 @@ func TestRefusedPlugin(t *testing.T) {
 	}
 }
 
-// What a canary does to shared data stays, even if it refuses; its timers and calls go with it.
+// A canary's changes to shared data stay, even if it refuses the configuration. Its timers and
+// calls end with it.
 func TestCanaryLeavesSharedDataBehind(t *testing.T) {
 	h := prepare(t, Options{
 		PluginConfig: []byte("configure: shared-set k v 0; tick 100; call c 1000 :method=GET :path=/ :authority=a; " +

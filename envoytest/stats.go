@@ -2,7 +2,7 @@ package envoytest
 
 import "maps"
 
-// Stats counts what happened between the host and its guests, over all VMs there have been.
+// Stats counts the calls between the host and its guests, over all VMs, past and present.
 type Stats struct {
 	Hostcalls      map[string]uint64 // calls out of the guest, by name without module: "proxy_log", "clock_time_get"
 	Entries        map[string]uint64 // callbacks entered, by name; a callback the guest lacks is not entered
@@ -26,8 +26,8 @@ func (h *Host) Stats() Stats {
 	return total
 }
 
-// Since returns what was counted after an earlier result of Host.Stats; names with nothing new are
-// left out.
+// Since returns the counts since an earlier result of Host.Stats. It leaves out names with no new
+// count.
 func (s Stats) Since(earlier Stats) Stats {
 	return Stats{
 		Hostcalls: difference(s.Hostcalls, earlier.Hostcalls), Entries: difference(s.Entries, earlier.Entries),

@@ -1,6 +1,6 @@
 package envoytest
 
-// status is what a host call returns to the guest.
+// status is the result of a host call, for the guest.
 type status uint32
 
 const (
@@ -51,7 +51,7 @@ const (
 	streamCount
 )
 
-// What a header, body or trailer callback returns. Any other value stops, except 2 from a header
+// Results of a header, body or trailer callback. Any other value stops, except 2 from a header
 // callback, which continues.
 const (
 	filterContinue      = 0

@@ -43,7 +43,7 @@ func (s *Store) release(vmID string) {
 	}
 }
 
-// get returns the stored value itself: set replaces values and never changes one.
+// get returns the stored value itself: set replaces values and never changes a value.
 func (s *Store) get(vmID string, key []byte) (entry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

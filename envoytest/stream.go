@@ -55,7 +55,7 @@ type Stream struct {
 	ended      bool
 	reply      *Reply
 
-	// What the guest can see at the moment; nil is unavailable.
+	// The headers and bodies that the guest can see at the moment; nil is unavailable.
 	visible     [mapCount]*headerMap
 	visibleBody [bufferCount]*[]byte
 }
@@ -98,7 +98,7 @@ func (s *Stream) ContextID() uint32 {
 	return s.context.id
 }
 
-// RequestHeaders returns the request headers as the filter has left them: what the upstream sees.
+// RequestHeaders returns the request headers as the filter has left them for the upstream.
 func (s *Stream) RequestHeaders() [][2]string {
 	s.thread.mu.Lock()
 	defer s.thread.mu.Unlock()
@@ -143,8 +143,8 @@ func (s *Stream) over() bool {
 	return false
 }
 
-// end runs what follows the last byte: proxy_on_log, then proxy_on_done, then proxy_on_delete. A
-// stream's proxy_on_done cannot hold anything up.
+// end runs the callbacks after the last byte: proxy_on_log, then proxy_on_done, then
+// proxy_on_delete. A stream's proxy_on_done cannot delay the deletion.
 func (s *Stream) end() {
 	if s.ended {
 		return

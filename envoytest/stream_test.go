@@ -193,8 +193,8 @@ func TestReplyFromTick(t *testing.T) {
 	}
 }
 
-// An effective context that is gone is refused, and the one before stays in force: what follows
-// hits the wrong stream.
+// An effective context that is gone is refused, and the context before stays in force: the next
+// host calls act on the wrong stream.
 func TestEffectiveContextOfADeadStream(t *testing.T) {
 	h := start(t, Options{PluginConfig: []byte("configure: tick 20\ntick: eval do")})
 	dead := h.Worker(0).Request(get("request", "self dead; return 1"))

@@ -61,7 +61,7 @@ type vm struct {
 	contexts  map[uint32]*wasmContext
 	nextID    uint32
 	current   *wasmContext
-	effective uint32 // 0: the current one
+	effective uint32 // 0: the current context
 
 	metrics      map[uint32]*metric
 	lastMetricID [metricKinds]uint32
@@ -162,7 +162,7 @@ func (v *vm) call(cb callback, c *wasmContext, args ...uint64) uint64 {
 // within the callback of the one before: 200 go well, and some hundred more exhaust its stack.
 const maxNested = 100
 
-// afterCall runs what the guest's call had to put off until it returned: local replies,
+// afterCall runs the actions that had to wait until the guest's call returned: local replies,
 // resumptions, deletions.
 func (v *vm) afterCall() {
 	v.stop = false
@@ -181,8 +181,8 @@ func (v *vm) afterCall() {
 
 func (v *vm) postpone(action func()) { v.actions = append(v.actions, action) }
 
-// context returns the context that host calls act on. An effective context that is gone gives way
-// to the calling one.
+// context returns the context that host calls act on: the effective context, or the calling context
+// if there is none or it is gone.
 func (v *vm) context() *wasmContext {
 	if v.effective != 0 {
 		if c := v.contexts[v.effective]; c != nil {

@@ -22,8 +22,8 @@ const (
 // maxRandom is the most random bytes a guest gets at once.
 const maxRandom = 64 << 10
 
-// wasiFuncs lists what the host offers of WASI. There are no files: the functions about them only
-// refuse.
+// wasiFuncs lists the host's functions of WASI. There are no files, so the functions about files
+// only refuse.
 func wasiFuncs() []hostFunc {
 	wasi := func(name, params string, allowed phase, call func(v *vm, a []uint64) uint32) hostFunc {
 		return hostFunc{module: "wasi_snapshot_preview1", name: name, params: params, results: "i", allowed: allowed,
@@ -109,7 +109,7 @@ func (v *vm) wasiRandom(a []uint64) uint32 {
 	return errnoSuccess
 }
 
-// wasiWrite logs what goes to stdout at level info and what goes to stderr at level error, without
+// wasiWrite logs the text for stdout at level info and the text for stderr at level error, without
 // its last newline.
 func (v *vm) wasiWrite(a []uint64) uint32 {
 	level := Info

@@ -21,12 +21,12 @@ const (
 type exchange struct {
 	name    string
 	scripts []string
-	more    [][2]string // headers before those of the scripts
+	more    [][2]string // headers that precede the scripts' headers
 	rest    bool        // first wait for more than the back-off of reloads
 }
 
-// headers are those of the request line excepted; the guest says at the very end that the stream
-// was deleted.
+// headers returns the headers of the request, without the request line. The last script makes the
+// guest log that the stream was deleted.
 func (c exchange) headers() [][2]string {
 	headers := slices.Clone(c.more)
 	for i := 0; i < len(c.scripts); i += 2 {
@@ -52,7 +52,8 @@ const (
 var exchanges = []exchange{
 	// Bodies are left out: HTTP/1 brings the end of one as a chunk of its own, which the model does
 	// not.
-	{name: "what is in sight when", scripts: script("request", see, "response", see, "log", see, "done", see)},
+	{name: "the data that each callback sees",
+		scripts: script("request", see, "response", see, "log", see, "done", see)},
 	{name: "shared data", scripts: script("request",
 		"shared-get k; shared-set k 1 4294967295; shared-set k 2 4294967295; shared-get k; shared-set k 3 0;"+
 			"shared-get k; shared-set k 4 1; shared-set k 4 2; shared-get k; shared-set e - 0; shared-get e; "+
@@ -185,7 +186,8 @@ func startModel(t *testing.T, wasm string) *model {
 	return &model{h: h, seen: len(h.Logs())}
 }
 
-// do returns what the client gets, 0 if nothing, and what the guest logs.
+// do sends an exchange. It returns the client's answer, with status 0 if there is none, and the
+// guest's log.
 func (m *model) do(c exchange) (status int, body string, lines []string) {
 	r := envoytest.Request{Headers: append([][2]string{
 		{":authority", authority}, {":path", path}, {":method", "GET"}, {":scheme", "http"},
@@ -214,8 +216,8 @@ func (m *model) do(c exchange) (status int, body string, lines []string) {
 var volatile = []string{"x-forwarded-proto", "x-envoy-upstream-service-time", "x-envoy-expected-rq-timeout-ms", "date",
 	"server"}
 
-// stable takes out of logged header blocks what differs from run to run or is no business of the
-// model's.
+// stable removes from logged header blocks the headers that differ from run to run or that the
+// model does not have.
 func stable(lines []string) []string {
 	var result []string
 	for _, line := range lines {
@@ -228,7 +230,7 @@ func stable(lines []string) []string {
 			line = command + " = ok " + strings.Join(kept, "|")
 		}
 		if strings.Contains(line, "answered") {
-			fields := strings.Fields(line) // how many headers there are depends on the volatile ones
+			fields := strings.Fields(line) // the number of headers depends on the volatile headers
 			line = strings.Join(slices.Delete(fields, 4, 5), " ")
 		}
 		result = append(result, line)

@@ -19,12 +19,12 @@ const (
 	vmID   = "conformance-vm"
 	rootID = "conformance-root"
 	nodeID = "conformance-node"
-	// pluginConfig makes the guest show what an answered call looks like.
+	// pluginConfig makes the guest log the answer of each call.
 	pluginConfig = "configure: property plugin_root_id\n" +
 		"call: headers 6; header-get 6 :status; buffer 4 0 200; header-get 7 x; headers 0"
 )
 
-// upstreamHeaders and upstreamBody are what the upstream answers to everything.
+// upstreamHeaders and upstreamBody are the upstream's answer to each request.
 var upstreamHeaders = [][2]string{{"content-length", "5"}, {"x-a", "1"}, {"x-a", "2"}, {"vary", "a"}, {"vary", "b"},
 	{"set-cookie", "1"}, {"set-cookie", "2"}}
 
@@ -207,14 +207,14 @@ func (e *envoy) await(t *testing.T, n int) []string {
 	}
 }
 
-// older shortens what Envoy before 1.38 says of a connection that is refused, in the text and in
-// its length.
+// older shortens the text about a refused connection, and its length, to the text of Envoy before
+// 1.38.
 var older = strings.NewReplacer(
 	", transport failure reason: delayed connect error: Connection refused", "",
 	" body 167", " body 98", "content-length=167", "content-length=98",
 )
 
-// lines returns what guests have logged, and for a trap which function failed.
+// lines returns the log lines of guests, and for a trap the function that failed.
 func (e *envoy) lines(t *testing.T) []string {
 	t.Helper()
 	file, err := os.ReadFile(e.log)
@@ -233,8 +233,8 @@ func (e *envoy) lines(t *testing.T) []string {
 	return lines
 }
 
-// do sends a request, line by line as it is given, and returns the status and the body of the
-// answer; 0 if the connection was closed without one.
+// do sends a request, line by line, and returns the status and the body of the answer. The status
+// is 0 if the connection was closed without an answer.
 func (e *envoy) do(t *testing.T, c exchange) (int, string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", e.address)
