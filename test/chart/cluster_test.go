@@ -201,10 +201,10 @@ func TestUpgradedRolledBackAndUninstalled(t *testing.T) {
 			}
 		}
 		if r.uid("/api/v1/namespaces/weir/persistentvolumeclaims/weir") != claim {
-			t.Errorf("%s: the claim is another", step)
+			t.Errorf("%s: the claim was replaced", step)
 		}
 		if r.uid("/apis/apps/v1/namespaces/weir/deployments/weir") != deployment {
-			t.Errorf("%s: the deployment is another", step)
+			t.Errorf("%s: the deployment was replaced", step)
 		}
 	}
 	policies := "/apis/networking.k8s.io/v1/namespaces/weir/networkpolicies/weir"

@@ -82,7 +82,7 @@ func mustBe(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if string(want) != got {
-		t.Errorf("%s is not what the chart makes: go test ./test/chart -run %s -write, then look at the difference",
+		t.Errorf("%s differs from the chart: go test ./test/chart -run %s -write, then look at the difference",
 			path, t.Name())
 	}
 }

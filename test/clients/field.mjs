@@ -2,8 +2,8 @@
 //
 //   node field.mjs URL REQUESTS CLIENTS PATHS CALLER
 //
-// CLIENTS and PATHS are lists with commas. Each client sends so many requests to each path, one after the other, as
-// the caller CLIENT-CALLER, and a line says for each of both which statuses it got in the end.
+// CLIENTS and PATHS are lists with commas. Each client sends REQUESTS requests to each path, one after the other, as the
+// caller CLIENT-CALLER. A line for each client and path has the statuses that the client got in the end.
 
 import Anthropic from "@anthropic-ai/sdk";
 import { REST } from "@discordjs/rest";
@@ -18,7 +18,7 @@ import OpenAI from "openai";
 const [url, requests, clients, paths, caller] = process.argv.slice(2);
 const retries = 5;
 
-// Each makes a function that sends one request and returns its status, or throws what has one.
+// Each makes a function that sends one request and returns its status, or throws an error with a status.
 const makers = {
   got(base, headers) {
     return async () => (await got(base, { headers })).statusCode;

@@ -149,7 +149,7 @@ func TestWhatChangedIsShown(t *testing.T) {
 	p.sees("Versions")
 	p.at("policies/login")
 	const said = `[...document.querySelectorAll("main .words li")].some(l => l.textContent.includes("5 per 1m → 6 per 1m"))`
-	p.until("says what the version changed about the policy", func() bool { return eval[bool](p, said) })
+	p.until("lists the version's changes of the policy", func() bool { return eval[bool](p, said) })
 }
 
 // Who is hit? One click on a caller leads to the reasons.
@@ -235,7 +235,7 @@ func TestALinkLeadsToTheDashboard(t *testing.T) {
 		const a = [...document.querySelectorAll("nav a")].find(a => a.textContent.startsWith("Dashboard"))
 		return a.href === %q && a.target === "_blank" && a.rel === "noopener noreferrer"
 	})()`, dashboard)) {
-		t.Error("the link leads elsewhere, or tells the page that it leads to about this one")
+		t.Error("the link leads elsewhere, or sends its target the address of this page")
 	}
 }
 
@@ -273,7 +273,7 @@ func TestTheSourcesBuildTheFiles(t *testing.T) {
 		}
 		b, err := os.ReadFile(filepath.Join(committed, name))
 		if err != nil || !bytes.Equal(a, b) {
-			t.Errorf("%s is not what the sources build: run make console (%v)", name, err)
+			t.Errorf("%s differs from a build of the sources: run make console (%v)", name, err)
 		}
 	}
 }

@@ -26,13 +26,13 @@ func TestAPolicysGraphsHaveCandidatesAndFlights(t *testing.T) {
 	p.at("policies/places")
 	p.sees("No request of this policy was in flight in this time")
 	if strings.Contains(p.text(), "What would another limit do?") {
-		t.Error("the slider is there, and goes by tokens that callers use")
+		t.Error("the slider is there, though it counts tokens and this limit has none")
 	}
 	places("/**")
 	graph := func(name string) string {
 		return eval[string](p, `[...document.querySelectorAll("[role=img]")].map(g => g.ariaLabel).find(l => l.startsWith("`+name+`: ")) ?? ""`)
 	}
-	p.until("draws what is in flight", func() bool { return strings.Contains(graph("In flight"), "the limit, 20 20") })
+	p.until("draws the requests in flight", func() bool { return strings.Contains(graph("In flight"), "the limit, 20 20") })
 	if said := graph("Utilisation"); said == "" || strings.Contains(said, "in percent 0") {
 		t.Errorf("the graph of the utilisation is %q", said)
 	}

@@ -42,12 +42,12 @@ func TestTheServerFiltersTheLists(t *testing.T) {
 		t.Errorf("for the beginning of the list the page made %d calls", n)
 	}
 	p.do(chromedp.Evaluate(`document.querySelector(".table.virtual").scrollTop = 1e9`, nil))
-	p.until("shows the last one", func() bool {
+	p.until("shows the last policy", func() bool {
 		names := eval[rows](p, rowsShown).Names
 		return len(names) > 0 && names[len(names)-1] == fmt.Sprint("p-", many-1)
 	})
 	p.do(chromedp.SendKeys(`main input[type="search"]`, "P-249", chromedp.ByQuery))
-	p.until("has those with that name", func() bool { return eval[rows](p, rowsShown).Count == 11 })
+	p.until("has the policies with that name", func() bool { return eval[rows](p, rowsShown).Count == 11 })
 	if asked("search=P-249") == 0 || asked("search=P&")+asked("search=P-2&") > 1 {
 		t.Error("the page does not ask the server, or asks for each key")
 	}

@@ -68,7 +68,7 @@ func TestWhatARoleMayNotDoIsNotOffered(t *testing.T) {
 		p.sees("banned for the roles")
 	}
 	want := []string{"Another limit", "Bypass", "Ban", "Take back"}
-	editor.until("offers what a caller may have", func() bool { return covers(buttons(editor), want) })
+	editor.until("offers the acts on a caller", func() bool { return covers(buttons(editor), want) })
 	if got := buttons(viewer); len(got) > 0 {
 		t.Errorf("the screen of a caller offers to a viewer %q", got)
 	}

@@ -18,7 +18,7 @@ type Drawing struct{ b strings.Builder }
 // Point is a place in a drawing.
 type Point struct{ X, Y float64 }
 
-// pixels writes a coordinate with one digit after the point, if it has one.
+// pixels writes a coordinate with at most one digit after the point.
 func pixels(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
 
 // Text writes a text whose line is at y. Its style is more attributes, or empty.

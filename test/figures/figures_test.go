@@ -28,7 +28,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// A range is shown where there is one: a single round has none.
+// A range is shown if there are several rounds.
 func TestTextOfASpread(t *testing.T) {
 	for want, s := range map[string]figures.Spread{
 		"2.5 (1.0 to 4.0)": spread(2.5, 1, 4), "3.0": spread(3, 3, 3), "3.0 (3.0 to 3.1)": spread(3, 3, 3.1),

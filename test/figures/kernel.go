@@ -24,7 +24,7 @@ func EverybodysTime() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The first line sums all processors: user, nice, system, and then what is no process's.
+	// The first line sums all processors: user, nice, system, and then the time of no process.
 	var name string
 	var user, nice, system int
 	if _, err := fmt.Sscan(string(content), &name, &user, &nice, &system); err != nil {
@@ -91,7 +91,7 @@ func TakeProcessors() (first string, left int, err error) {
 		return "", 0, err
 	}
 	if len(cpus) < 2 {
-		return "", 0, errors.New("the benchmarks need two processors, one for Envoy and one for the load")
+		return "", 0, errors.New("the benchmarks need two processors: Envoy has the first, the load the second")
 	}
 	rest := strings.Join(cpus[1:], ",")
 	output, err := exec.Command("taskset", "--all-tasks", "--cpu-list", "--pid", rest,

@@ -19,7 +19,7 @@ type Facts struct {
 	Command string `json:"command"`
 	Version string `json:"version"`
 	Machine string `json:"machine"`
-	// Envoy is empty in a run without one.
+	// Envoy is Envoy's version; empty in a run without Envoy.
 	Envoy string `json:"envoy,omitempty"`
 	Load  string `json:"load_average_before"`
 	// Took is how long the run lasted; 0 is unknown.
@@ -115,13 +115,13 @@ func (p Page) Check(dir string) error {
 	for name, want := range all {
 		got, readErr := os.ReadFile(filepath.Join(dir, name))
 		if err = errors.Join(err, readErr); readErr == nil && string(got) != string(want) {
-			err = errors.Join(err, fmt.Errorf("%s is not what its run says; write it again with -from and -docs", name))
+			err = errors.Join(err, fmt.Errorf("%s differs from its run; write it again with -from and -docs", name))
 		}
 	}
 	return err
 }
 
-// written is what Write writes, by name.
+// written returns the contents of the files that Write writes, by name.
 func (p Page) written(dir string) (map[string][]byte, error) {
 	name := filepath.Join(dir, p.Name)
 	old, err := os.ReadFile(name)
@@ -161,8 +161,7 @@ func (o *Output) Define(f *flag.FlagSet, page string) {
 	f.StringVar(&o.From, "from", "", "measure nothing, read a run's JSON from this file")
 }
 
-// Usage is what is wrong with the rest of a command line and with the kind of output; nil if
-// nothing is.
+// Usage checks the rest of a command line and the kind of output. It returns nil if both are valid.
 func (o *Output) Usage(f *flag.FlagSet) error {
 	switch {
 	case f.NArg() > 0:

@@ -66,8 +66,8 @@ func (t Table) Markdown() string {
 	return b.String()
 }
 
-// Insert puts text between the lines begin and end of a page, which are whole lines. Its sentences
-// are broken at 100 columns, as those of the pages are.
+// Insert puts text between the lines begin and end of a page, which are whole lines. It breaks
+// lines at 100 columns, as on all pages.
 func Insert(page, begin, end, text string) (string, error) {
 	before, rest, ok1 := strings.Cut(page, begin)
 	_, after, ok2 := strings.Cut(rest, end)

@@ -99,7 +99,7 @@ func shoot(tab context.Context, at, into, theme, suffix string, width, height in
 		err := chromedp.Run(tab,
 			chromedp.Navigate(at+"/console#/"+s.hash),
 			chromedp.WaitVisible("main "+s.ready, chromedp.ByQuery),
-			chromedp.Sleep(1500*time.Millisecond), // what follows the first answer
+			chromedp.Sleep(1500*time.Millisecond), // for the answers after the first
 			chromedp.CaptureScreenshot(&picture))
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)

@@ -174,7 +174,7 @@ func TestEnvoyTakesEveryConfiguration(t *testing.T) {
 		}
 		hasWasm := c.part == weir || c.part == emptyWasm
 		if strings.Contains(text, "access_log") || strings.Contains(text, "weir.wasm") != hasWasm {
-			t.Errorf("%s has what it should not:\n%s", c.id(), text)
+			t.Errorf("%s has an access log, or the filter without need, or lacks it:\n%s", c.id(), text)
 		}
 		// The others run in the test above.
 		if c.part != global || seen[c.part] {
@@ -377,7 +377,7 @@ func TestWhichSliceCounts(t *testing.T) {
 func TestPaceOfTheOpenLoop(t *testing.T) {
 	r := &runner{}
 	if got := r.pace(contestant{Scene: proxied}, 8000); got != 4000 {
-		t.Errorf("without a common rate a contestant is asked for %v, want half of what it can", got)
+		t.Errorf("without a common rate a contestant is asked for %v, want half of its capacity", got)
 	}
 	measured := round{"proxied/none": {Rate: 30_000}, "cold/none": {Rate: 30_000}, "cold/ratelimit": {Rate: 9000}}
 	r.choosePace(proxied, measured)
@@ -391,7 +391,8 @@ func TestPaceOfTheOpenLoop(t *testing.T) {
 		{cold, 30_000, 4500}, {cold, 9000, 4500}, {cold, 5000, 2500},
 	} {
 		if got := r.pace(contestant{Scene: step.scene}, step.capacity); got != step.want {
-			t.Errorf("%s: one that can do %v is asked for %v, want %v", step.scene, step.capacity, got, step.want)
+			t.Errorf("%s: with a capacity of %v a contestant is asked for %v, want %v",
+				step.scene, step.capacity, got, step.want)
 		}
 	}
 }
@@ -417,8 +418,7 @@ func TestServicesBehindOneFilterHaveOnePace(t *testing.T) {
 	}
 }
 
-// Key k of a thousand comes about 1/(k+1) as often as the first, which comes with one request in
-// 7.49.
+// Key k of a thousand is about 1/(k+1) as frequent as the first key, which has one request in 7.49.
 func TestKeysAreZipfs(t *testing.T) {
 	order := busyKeys.order(busyKeys.keys)
 	count := make([]int, busyKeys.keys)
@@ -434,7 +434,7 @@ func TestKeysAreZipfs(t *testing.T) {
 		t.Error("the keys differ from run to run")
 	}
 	if slices.Max(zipf(1, 1, 100)) != 0 {
-		t.Error("one key is more than one")
+		t.Error("with one key, another key was drawn")
 	}
 }
 

@@ -48,7 +48,7 @@ var openRate = column{"open loop/s", func(r *report, c contestant) string {
 	return text
 }}
 
-// columns of a scene's table, after that of the names.
+// columns returns the columns of a scene's table after the column of names.
 func (r *report) columns(s scene) []column {
 	all := []column{
 		number("requests/s", "%.0f", func(f reading) float64 { return f.Rate }),
@@ -126,7 +126,8 @@ func (r *report) misses(c contestant, rate float64) (made float64, missed bool) 
 	return made, !paced{Rate: rate, Reached: made}.reached()
 }
 
-// costAt is what a contestant adds at a rate of the curve; of the one without a limit, all it uses.
+// costAt returns the cost that a contestant adds at a rate of the curve. For the contestant without
+// a limit it is the whole cost.
 func (r *report) costAt(c contestant, rate float64) figures.Spread {
 	return figures.Over(r.Rounds, func(one round) float64 {
 		cost := on(one, c, rate).cost()

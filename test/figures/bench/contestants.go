@@ -24,7 +24,8 @@ const (
 
 // contestant is one set of processes that is measured.
 type contestant struct {
-	// Name is what flags and JSON call it, together with the scene; Title is for people.
+	// Name is the contestant's name in flags and JSON, together with the scene. Title is its name
+	// for people.
 	Name  string `json:"name"`
 	Title string `json:"title"`
 	Scene scene  `json:"scene"`
@@ -34,11 +35,11 @@ type contestant struct {
 	policies string
 	// central says that Weir's control plane has a Redis; otherwise it keeps its state itself.
 	central bool
-	// status is that of every answer once the contestant has warmed up; some are also 429 where the
-	// scene refuses.
+	// status is the status of every answer once the contestant has warmed up. Where the scene
+	// refuses, some answers are 429.
 	status int
-	// proof matches counters of Envoy's that together must count each request: it shows that the
-	// filter did what it is measured for.
+	// proof matches counters of Envoy that together must count each request: it shows that the
+	// filter did the measured work.
 	proof string
 	// inHand says that hardly a request may need the control plane.
 	inHand bool
@@ -67,7 +68,7 @@ const (
 	ladder          = `wasmcustom\.weir\.decisions\.by_(share|failure_allow|failure_deny)`
 	leasedProof     = `wasmcustom\.weir\.decisions\.by_(lease|central|cached_denial|share|failure_allow)`
 	optimisticProof = `wasmcustom\.weir\.decisions\.by_(optimistic|cached_denial|share|failure_allow)`
-	// A strict request may use tokens that came too late for the one that asked.
+	// A strict request may use tokens that came too late for the request that asked.
 	strictProof = leasedProof
 )
 

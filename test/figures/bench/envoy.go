@@ -25,7 +25,7 @@ const (
 		`"table": {"keys": %d}}`
 )
 
-// limits are the descriptors of Envoy's own filters: one with the request's key.
+// limits is the descriptor of Envoy's own filters, with the request's key.
 const limits = `                      rate_limits:
                         - actions:
                             - request_headers: {header_name: ` + keyHeader + `, descriptor_key: ` + keyHeader + `}

@@ -1,7 +1,7 @@
 // Command bench is `make bench`: Weir beside its peers on this machine, in one run, on real
 // processes. In each round all contestants of a scene run side by side and take turns; the figures
-// that count are ratios within a round, because what a machine does in a second changes from hour
-// to hour and from machine to machine. It runs in the repository's root, on what `make build` made.
+// that count are ratios within a round, because the speed of a machine changes from hour to hour,
+// and differs from other machines. Run it in the repository's root after `make build`.
 package main
 
 import (
@@ -32,7 +32,7 @@ type settings struct {
 
 func main() { figures.Main("bench", run) }
 
-// usual is the plan without flags, brief that of -short.
+// usual is the plan without flags, brief the plan of -short.
 var (
 	usual = plan{
 		Rounds: 3, Warm: time.Second, Closed: 2 * time.Second, Open: 2 * time.Second, Slice: 250 * time.Millisecond,
@@ -52,7 +52,7 @@ func parse(args []string, usage io.Writer) (s settings, err error) {
 	f.DurationVar(&p.Warm, "warm", p.Warm, "time to warm up, of each contestant in each round")
 	f.DurationVar(&p.Closed, "closed", p.Closed, "time in the closed loop")
 	f.DurationVar(&p.Slice, "slice", p.Slice,
-		"what is measured of the closed loop at a time, the cheapest of which counts")
+		"length of a slice of the closed loop; the cheapest slice counts")
 	f.DurationVar(&p.Open, "open", p.Open, "time in the open loop")
 	f.DurationVar(&p.Curve, "curve", p.Curve, "time at each rate of the curve")
 	f.DurationVar(&p.Idle, "idle", p.Idle, "time without requests")

@@ -29,11 +29,11 @@ type plan struct {
 
 // reading has the figures of one contestant in one round.
 type reading struct {
-	// Rate is the answers a second of the closed loop, in its cheapest slice: what the contestant
-	// can do on one processor.
+	// Rate is the answers a second of the closed loop, in its cheapest slice: the contestant's
+	// capacity on one processor.
 	Rate float64 `json:"requests_per_second"`
-	// EnvoyCPU and OtherCPU are the processor time for each of them in microseconds in that slice:
-	// Envoy's, and that of all other processes.
+	// EnvoyCPU and OtherCPU are the processor time for each answer in that slice in microseconds,
+	// of Envoy and of all other processes.
 	EnvoyCPU float64 `json:"envoy_cpu_us"`
 	OtherCPU float64 `json:"other_cpu_us"`
 	// LoadCPU is the time of the load and of the service behind Envoy. It counts for no contestant.
@@ -41,11 +41,11 @@ type reading struct {
 	// Foreign is how many processors worked on average for other programs, while the contestant was
 	// measured.
 	Foreign float64 `json:"foreign_processors"`
-	// Calls are those that Envoy made for each of them, to the control plane or the service of
-	// limits.
+	// Calls is the number of Envoy's calls to the control plane or the service of limits, for each
+	// answer.
 	Calls float64 `json:"calls"`
-	// Ladder is the share of them, 0 to 1, that Weir's failure ladder decided, because the control
-	// plane was too slow; Refused is the share that was answered with 429.
+	// Ladder is the share of answers, 0 to 1, that Weir's failure ladder decided, because the
+	// control plane was too slow; Refused is the share that was answered with 429.
 	Ladder  float64 `json:"ladder"`
 	Refused float64 `json:"refused"`
 	// Open are the open loops, in ascending order of their rates.
@@ -255,9 +255,9 @@ func (t *trial) turn(ctx context.Context) error {
 	return err
 }
 
-// counts reports whether a slice counts and not another one: the cheaper, but what the failure
-// ladder decides is cheap and not what is measured, so a slice with clearly less of that counts
-// first.
+// counts reports whether a slice counts rather than another slice: the cheaper slice counts. But
+// the failure ladder's decisions are cheap and are not to be measured, so a slice with clearly
+// fewer of them counts first.
 func (f reading) counts(other reading) bool {
 	if less := other.Ladder - f.Ladder; less > 0.01 || less < -0.01 {
 		return less > 0

@@ -27,7 +27,7 @@ type paced struct {
 	P999 float64 `json:"p999_ms"`
 }
 
-// cost is as that of figures.
+// cost returns the processor time for each answer in microseconds.
 func (p paced) cost() float64 { return p.EnvoyCPU + p.OtherCPU }
 
 // reached reports whether all requests were answered about as soon as they were due.
@@ -88,8 +88,8 @@ func (r *runner) openAll(ctx context.Context, n int, all []contestant, result ro
 }
 
 // choosePace sets the rate of a scene's open loop, unless an earlier round has. With cold keys it
-// is half of what Envoy's ratelimit filter does in the closed loop. Else it is a third of what
-// Envoy does without a limit, about half of what it does with Weir.
+// is half the rate of Envoy's ratelimit filter in the closed loop. Else it is a third of Envoy's
+// rate without a limit, which is about half of its rate with Weir.
 func (r *runner) choosePace(s scene, result round) {
 	if r.openRates == nil {
 		r.openRates = map[scene]float64{}
@@ -105,8 +105,9 @@ func (r *runner) choosePace(s scene, result round) {
 	}
 }
 
-// pace is the rate of a contestant's open loop. One that cannot do the scene's gets half of what it
-// can; its latencies are then at another load than those of the rest.
+// pace returns the rate of a contestant's open loop. If a contestant cannot keep up with the
+// scene's rate, it gets half of its capacity; its latencies are then at another load than the
+// others'.
 func (r *runner) pace(c contestant, capacity float64) float64 {
 	common := r.openRates[c.Scene]
 	if common == 0 || common > capacity*0.8 {
@@ -115,8 +116,8 @@ func (r *runner) pace(c contestant, capacity float64) float64 {
 	return common
 }
 
-// paceBeside is the pace of a contestant beside those that were measured before: Weir behind
-// Envoy's ratelimit filter has the pace that the other service had, so that latencies can be
+// paceBeside returns the pace of a contestant, given the contestants that were measured before it:
+// Weir behind Envoy's ratelimit filter has the pace of the other service, so that latencies can be
 // compared.
 func (r *runner) paceBeside(result round, c contestant) float64 {
 	own, peer := r.pace(c, result[c.id()].Rate), result.opened(string(c.Scene)+"/ratelimit").Rate

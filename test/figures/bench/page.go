@@ -16,7 +16,7 @@ const (
 	dataName  = "measured/performance.json"
 )
 
-// What stands between these lines of the page is written by this program.
+// This program writes the text between these lines of the page.
 const (
 	beginMark  = "<!-- figures: make bench writes them -->\n"
 	endMark    = "<!-- end of figures -->\n"
@@ -42,8 +42,7 @@ func (r *report) Page() (figures.Page, error) {
 	}}, err
 }
 
-// readReport reads what -docs or -o json wrote. Its targets are judged anew, by what is
-// promised now.
+// readReport reads the file of -docs or -o json. It judges the targets anew, by today's promises.
 func readReport(name string) (*report, error) {
 	r := &report{}
 	if err := figures.Decode(name, r); err != nil {

@@ -36,7 +36,7 @@ func head(d *figures.Drawing, s scene, y float64) {
 	d.Text(10, y, `font-weight="bold"`, "Processor time added to a request, µs: "+stages[s].title)
 }
 
-// plot draws what each contestant adds to a request: Envoy's part and that of all other processes,
+// plot draws the cost that each contestant adds to a request, of Envoy and of all other processes,
 // with the least and the most of all rounds as a line.
 func (r *report) plot() []byte {
 	d, y := &figures.Drawing{}, 10.0
@@ -92,8 +92,8 @@ func (a axis) at(v float64) float64 {
 	return a.from + share*(a.to-a.from)
 }
 
-// plotCurve draws what contestants add to a request at each rate, with the least and the most of
-// all rounds, on logarithmic axes. A rate that was not reached is a hollow point.
+// plotCurve draws the cost that contestants add to a request at each rate, with the least and the
+// most of all rounds, on logarithmic axes. A rate that was not reached is a hollow point.
 func (r *report) plotCurve() []byte {
 	most := 20.0
 	var all []contestant

@@ -37,7 +37,7 @@ type workshop struct {
 	loads map[string]load.Load
 }
 
-// newWorkshop builds what is not built, and keeps this process and all that it starts off Envoy's
+// newWorkshop builds the missing programs, and keeps this process and its children off Envoy's
 // processor.
 func newWorkshop(ctx context.Context, root string) (*workshop, error) {
 	root, err := filepath.Abs(root)

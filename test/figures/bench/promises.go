@@ -1,6 +1,6 @@
 package main
 
-// What stands in the way of some promises, shown where these are missed.
+// The causes for which some promises are missed. The page shows them beside these promises.
 const (
 	aloneFloor = "a request of a cold key is a call, and at this rate it seldom meets another one to travel with: " +
 		"like the peer's it wakes Envoy, the control plane and Redis once each"

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// counts are Envoy's counters: proof matches the contestant's, ladder what Weir's failure ladder
-// decided.
+// counts are Envoy's counters: proof of the contestant's proof, ladder of decisions of Weir's
+// failure ladder.
 type counts struct{ calls, proof, ladder int }
 
 func (w *world) count(ctx context.Context, c contestant) (n counts, err error) {
@@ -31,8 +31,8 @@ func (w *world) count(ctx context.Context, c contestant) (n counts, err error) {
 	return n, err
 }
 
-// counter sums the counters and gauges of Envoy's whose names match; one that has never counted is
-// not there and is 0.
+// counter sums Envoy's counters and gauges whose names match. A counter that has never counted is
+// missing and adds 0.
 func (w *world) counter(ctx context.Context, names string) (sum int, err error) {
 	if names == "" {
 		return 0, nil

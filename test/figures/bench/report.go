@@ -36,7 +36,7 @@ func (c contestant) base() string {
 	return "none"
 }
 
-// compares reports whether a contestant can be compared with the one without a filter.
+// compares reports whether a contestant can be compared with the contestant without a filter.
 func (r *report) compares(c contestant) bool {
 	return c.Name != c.base() && r.has(string(c.Scene)+"/"+c.base())
 }

@@ -10,8 +10,8 @@ import (
 type scene string
 
 const (
-	// direct: Envoy answers by itself and nearly all contestants see one key, so that what a filter
-	// costs stands out.
+	// direct: Envoy answers by itself and nearly all contestants see one key, so that the cost of a
+	// filter stands out.
 	direct scene = "direct"
 	// proxied: Envoy asks a service, the keys are a thousand with Zipf's distribution, and latency
 	// is measured too.
@@ -32,8 +32,8 @@ const (
 func scenes() []scene { return []scene{direct, proxied, cold, mixed, browser, curve, idle} }
 
 const (
-	// noLimit is far more in a minute than any load here sends; usualLimit and tightLimit are what
-	// people write.
+	// noLimit is far more requests a minute than any load here sends; usualLimit and tightLimit are
+	// limits as operators set them.
 	noLimit    = 60_000_000
 	usualLimit = 1000
 	tightLimit = 100

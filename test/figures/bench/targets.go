@@ -16,7 +16,7 @@ type target struct {
 	Met      bool           `json:"met"`
 	// Flaw says why the figure means nothing in some round; such a target is not met.
 	Flaw string `json:"flaw,omitempty"`
-	// Floor says, where a sound figure misses the target, what stands in its way.
+	// Floor is the cause if a sound figure misses the target.
 	Floor string `json:"floor,omitempty"`
 }
 
@@ -29,7 +29,7 @@ type promise struct {
 	// flaw says why the figure would mean nothing, if it would.
 	flaw  func(round) string
 	floor string
-	// parts are what the figure consists of, if it is a sum. They need further contestants.
+	// parts are the summands of the figure, if it is a sum. They need further contestants.
 	parts      []summand
 	partsNeeds []string
 }
@@ -40,13 +40,13 @@ type summand struct {
 	value func(round) float64
 }
 
-// withFloor is the promise and what stands in its way.
+// withFloor returns the promise with the cause for which it may be missed.
 func (p promise) withFloor(floor string) promise {
 	p.floor = floor
 	return p
 }
 
-// inTheWay is what stands in the way of a promise that was missed in the rounds.
+// inTheWay returns the cause for which the rounds missed a promise.
 func (p promise) inTheWay(rounds []round) string {
 	if len(p.parts) == 0 || !rounds[0].has(p.partsNeeds) {
 		return p.floor
@@ -116,7 +116,7 @@ func beside(name string, s scene, id, base string, atMost float64) promise {
 	in := string(s) + "/"
 	p := compare(name, atMost, []string{in + "none", in + id, in + base},
 		func(r round) float64 { return r.added(id, s) }, func(r round) float64 { return r.added(base, s) })
-	// share is a cost as a share of what the other contestant adds.
+	// share returns a cost as a share of the cost that the other contestant adds.
 	share := func(name string, cost func(round) float64) summand {
 		return summand{name, func(r round) float64 { return cost(r) / r.added(base, s) }}
 	}

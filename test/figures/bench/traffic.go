@@ -42,7 +42,7 @@ var (
 	browserKeys = traffic{"a browser's headers", 10_000, inTurn, browserHeaders()}
 )
 
-// requests are complete requests, one with each key.
+// requests returns a complete request for each key.
 func (t traffic) requests() [][]byte {
 	var all [][]byte
 	for i := range t.keys {
@@ -106,8 +106,8 @@ func uniform(n int) []int {
 	return order
 }
 
-// zipf draws numbers below n, each k with a probability that falls as 1/(k+1)^s; always the same
-// ones.
+// zipf draws numbers below n, each k with a probability that falls as 1/(k+1)^s. Each call draws
+// the same numbers.
 func zipf(n int, s float64, draws int) []int {
 	sums := make([]float64, n)
 	sum := 0.0
@@ -124,9 +124,9 @@ func zipf(n int, s float64, draws int) []int {
 }
 
 const (
-	// fashion is after how many requests other keys become the busy ones. Were it always the same,
-	// they would be refused nearly always at the rates of a closed loop, the more the faster the
-	// contestant is; so the same tenth is refused of each.
+	// fashion is the number of requests after which other keys become busy. If the same keys stayed
+	// busy, they would be refused nearly always at the rates of a closed loop, and a faster
+	// contestant would refuse more. With a fashion each contestant refuses the same tenth.
 	fashion = 2000
 	// stride is from one fashion's busiest key to the next one's. It shares no divisor with the
 	// number of keys.

@@ -7,8 +7,8 @@ import (
 	"net"
 )
 
-// upstream is the service behind the proxy. It reads no more of a request than where it ends,
-// because it shares its processor with the load; net/http would cost more than what is measured.
+// upstream is the service behind the proxy. It only finds the end of each request, because it
+// shares its processor with the load; net/http would cost more than the contestants.
 type upstream struct {
 	listener net.Listener
 }

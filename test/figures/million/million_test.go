@@ -22,7 +22,7 @@ import (
 var full = flag.Bool("full", false,
 	"a million consumers and ten thousand policies, instead of enough to show that it works")
 
-// patience bounds one request; it is no promise, but what is far slower than it must be is broken.
+// patience bounds one request. It is no promise, but a request that takes longer shows a defect.
 const patience = 20 * time.Second
 
 const batch = 1000

@@ -1,7 +1,7 @@
-// Command modulecost is `make module-cost`: what the filter's module costs an Envoy before the
-// first request. It starts real Envoys in turns, without a filter, with an empty one and with Weir,
-// and reads how long each took to be ready, its processor time and its memory. It runs in the
-// repository's root, on what `make build` made.
+// Command modulecost is `make module-cost`: it measures the cost of the filter's module for an
+// Envoy before the first request. It starts real Envoys in turns, without a filter, with an empty
+// filter and with Weir, and reads the time until each is ready, its processor time and its memory.
+// Run it in the repository's root after `make build`.
 package main
 
 import (
@@ -30,8 +30,8 @@ type plan struct {
 	// Settle is how long after Envoy is ready its figures are read: the JavaScript engine goes on
 	// compiling for a moment.
 	Settle time.Duration `json:"settle_ns"`
-	// Workers are the numbers of workers: those of an Envoy's start, and, to tell what one virtual
-	// machine costs, more of them.
+	// Few is the number of workers of the start that is shown. Many is a larger number: the
+	// difference shows the cost of one virtual machine.
 	Few  int `json:"few_workers"`
 	Many int `json:"many_workers"`
 }
@@ -49,7 +49,7 @@ func parse(args []string, usage io.Writer) (s settings, err error) {
 	f.IntVar(&s.Starts, "starts", 10, "how often each Envoy is started")
 	f.DurationVar(&s.Settle, "settle", time.Second, "how long after an Envoy is ready its figures are read")
 	f.IntVar(&s.Few, "few", 2, "workers of the Envoys whose start is shown")
-	f.IntVar(&s.Many, "many", 6, "workers of the Envoys that tell what one more virtual machine costs")
+	f.IntVar(&s.Many, "many", 6, "workers of the Envoys that show the cost of one more virtual machine")
 	f.StringVar(&s.beside, "beside", "", "also measure this file, another build of the filter")
 	s.Define(f, pageName)
 	if err := f.Parse(args); err != nil {
@@ -127,7 +127,7 @@ func contestants(ctx context.Context, root, beside string) ([]contestant, error)
 	return all, nil
 }
 
-// figures are what was read of one start.
+// reading has the measurements of one start.
 type reading struct {
 	// Ready is how long it took until Envoy was ready, in milliseconds, as seen every 15 ms; CPU is
 	// its processor time, and MB its resident memory in millions of bytes, a while later.

@@ -62,7 +62,7 @@ func course() *report {
 	}
 }
 
-// What a virtual machine costs leaves out what a worker costs an Envoy without a filter.
+// The cost of a virtual machine leaves out the cost of a worker in an Envoy without a filter.
 func TestTable(t *testing.T) {
 	want := strings.Join([]string{"Weir", "600000", "4", "300", "200", "72.0", "20", "5.0"}, " ")
 	if got := strings.Join(course().table()[2], " "); got != want {

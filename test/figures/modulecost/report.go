@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/test/figures"
 )
 
-// The page with the figures; what stands between these lines of it is written by this program.
+// The page with the figures. This program writes the text between these lines.
 const (
 	pageName  = "measured/tested.md"
 	beginMark = "<!-- module: make module-cost writes it -->\n"
@@ -21,14 +21,15 @@ type report struct {
 	Rounds      []round      `json:"rounds"`
 }
 
-// over is a figure of one contestant, of which a round knows the start with few workers and the one
-// with many.
+// over returns a figure of one contestant over all rounds. A round has a start with few workers and
+// a start with many workers.
 func (r *report) over(contestant int, figure func(few, many reading) float64) figures.Spread {
 	return figures.Over(r.Rounds, func(one round) float64 { return figure(one.Few[contestant], one.Many[contestant]) })
 }
 
-// perMachine is what one more virtual machine adds to a figure: the difference of the two starts,
-// without that of an Envoy without a filter, for each machine that one has more than the other.
+// perMachine returns the increase of a figure for each further virtual machine: the difference of
+// the two starts, less the same difference of an Envoy without a filter, divided by the number of
+// further machines.
 func (r *report) perMachine(contestant int, figure func(reading) float64) figures.Spread {
 	return figures.Over(r.Rounds, func(one round) float64 {
 		few, many := one.Few[contestant], one.Many[contestant]

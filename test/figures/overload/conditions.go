@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// mostLate is how late one request in a hundred may be sent at most: a tenth of what the
-	// service takes.
+	// mostLate is the largest delay with which one request in a hundred may be sent: a tenth of the
+	// time that the service takes.
 	mostLate = takes / 10
 	// mostForeign is the part of the processors that other programs may use.
 	mostForeign = 0.1
 )
 
-// conditions are those that a course was taken under.
+// conditions are the circumstances of a course.
 type conditions struct {
 	// late are how much after their times the requests were sent.
 	late []time.Duration

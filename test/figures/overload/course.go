@@ -16,7 +16,7 @@ const (
 	deadline = time.Second
 )
 
-// classes are those of the requests, with how many of twenty each has.
+// classes are the classes of requests. Each has of20 of twenty requests.
 var classes = []struct {
 	name string
 	of20 int

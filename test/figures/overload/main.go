@@ -1,8 +1,7 @@
-// Command overload is `make overload`: what becomes of a service that is asked for three times what
-// it can give, while its capacity steps to two fifths and back, behind Envoy with no limit, with
-// Envoy's adaptive_concurrency, and with Weir's adaptive limit. Envoy is a real process, the
-// service and the callers are in this one. It runs in the repository's root, on what `make build`
-// made.
+// Command overload is `make overload`: it measures a service that receives three times the requests
+// that it can answer, while its capacity steps to two fifths and back. Envoy is in front of it with
+// no limit, with adaptive_concurrency, and with Weir's adaptive limit. Envoy is a real process;
+// this process has the service and the callers. Run it in the repository's root after `make build`.
 package main
 
 import (

@@ -47,7 +47,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// synthetic is a course in which half of what the service can give is answered.
+// synthetic returns a course in which the service answers half of its capacity.
 func synthetic(name string) *course {
 	c := newCourse(name, 9*time.Second)
 	for class, one := range classes {
@@ -94,8 +94,8 @@ func TestThePage(t *testing.T) {
 	}
 }
 
-// A course with late requests, or beside other programs, is refused; one with a few of either is
-// not.
+// A course with late requests, or beside busy programs, is refused. A few late requests or a little
+// foreign work are accepted.
 func TestFiguresOfABusyMachineAreRefused(t *testing.T) {
 	late := func(count int) []time.Duration {
 		all := make([]time.Duration, 1000)

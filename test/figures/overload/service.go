@@ -15,8 +15,8 @@ const (
 	capacity = places * 10
 )
 
-// service works on so many requests at once, in the order in which they come. Like most it goes on
-// with a request whose caller has gone.
+// service works on a fixed number of requests at once, in the order of their arrival. Like most
+// services it goes on with a request whose caller has gone.
 type service struct {
 	mu     sync.Mutex
 	free   int

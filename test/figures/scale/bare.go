@@ -79,8 +79,8 @@ func (r *recorder) fail(err error) {
 	r.failure = errors.Join(r.failure, err)
 }
 
-// note keeps a command if it runs a script with as many keys as a full lease batch has: no other
-// has so many.
+// note keeps a command if it runs a script with the number of keys of a full lease batch, which no
+// other script has.
 func (r *recorder) note(command []any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,8 +140,8 @@ func readLength(in *bufio.Reader, kind byte) (int, error) {
 	return n, nil
 }
 
-// replay sends scripts with so many connections, each as soon as the last is answered, and returns
-// how many were answered a second.
+// replay sends scripts over several connections, each as soon as the connection's last script is
+// answered. It returns the answers a second.
 func replay(
 	ctx context.Context, address string, scripts [][]any, connections int, during time.Duration,
 ) (float64, error) {

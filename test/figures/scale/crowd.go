@@ -12,10 +12,11 @@ import (
 // keys, of which no node has several at hand.
 type crowd struct {
 	point
-	// Due is how many calls a second were due; 0 is as many as are answered, one under way for each
-	// node.
+	// Due is the number of calls that were due a second. 0 is no fixed rate: each node calls again
+	// as soon as it is answered.
 	Due float64 `json:"due_per_second"`
-	// Halved says how often rate or nodes were halved, because too many calls failed.
+	// Halved is the number of times that the rate or the nodes were halved, because too many calls
+	// failed.
 	Halved int `json:"halved,omitempty"`
 }
 
@@ -32,8 +33,8 @@ func (l *lab) crowds(ctx context.Context, r *report) (err error) {
 	return err
 }
 
-// crowd measures a crowd. Where too many calls fail it takes half the rate or, without one, half
-// the nodes: the table shows what was reached.
+// crowd measures a crowd. If too many calls fail, it halves the rate or, without a rate, the nodes:
+// the table shows the load that succeeded.
 func (l *lab) crowd(ctx context.Context, w *world, version uint64, due paced) (crowd, error) {
 	for halved := 0; ; halved++ {
 		p, err := l.quietly(ctx, func() (point, error) {
@@ -85,14 +86,14 @@ func (r *report) crowdTable() figures.Table {
 	return t
 }
 
-// goals of the crowds: what is wanted of those without a rate and of those with that one.
+// The goals of crowds without a rate, and of crowds with this rate.
 const (
 	goalPerRedis = 30_000
 	goalRate     = 5000
 	goalPlane    = 60
 )
 
-// goalTable has the goals, each with what was measured. They are about the last two crowds.
+// goalTable returns the goals, each with its measurement. They are about the last two crowds.
 func (r *report) goalTable() figures.Table {
 	t := figures.Table{{"measure", "goal", "measured (min to max)", ""}}
 	if len(r.Crowds) == 0 || len(r.Crowds[0]) < 2 {
@@ -113,7 +114,8 @@ func (r *report) goalTable() figures.Table {
 		})
 }
 
-// verdict is that about the i-th crowd: one that had to become smaller meets nothing.
+// verdict returns the verdict about the i-th crowd. A crowd that had to become smaller misses its
+// goal.
 func (r *report) verdict(i int, met bool) string {
 	halved := over(r.Crowds, i, func(c crowd) float64 { return float64(c.Halved) }).Max
 	switch {

@@ -13,29 +13,30 @@ import (
 	"github.com/weir-proxy/weir/test/figures/bench/load"
 )
 
-// lasting is a limit that no node reaches here, and whose tokens take half a minute to come back:
-// so long a bucket is kept, and so many keys can be had at the same time.
+// lasting is a limit that no node reaches here. Its tokens take half a minute to come back, and a
+// bucket is kept for that time, so all keys of a drive exist at the same time.
 const lasting = `{"version": "weir/v1", "policies": [
 	{"name": "p", "partition": ["header:x-key"], "mode": "leased", "limit": {"quota": 1000000, "window": "366d"}}]}`
 
-// asked is what each bucket is asked for: one token for a request that waits, the others to keep.
+// The tokens that a call asks of each bucket: one token for a waiting request, the other tokens to
+// keep.
 const (
 	askedWaiting = 1
 	askedKeep    = 9
 )
 
-// drive is a load of lease requests: so many nodes with a connection each, which between them ask
-// for so many keys in calls of so many buckets.
+// drive is a load of lease requests: Nodes with a connection each together ask for Keys keys, in
+// calls of Items buckets.
 type drive struct{ Nodes, Keys, Items int }
 
 // point has the measurements of a drive. Times are in microseconds of processor time for each call.
 type point struct {
 	drive
-	// Calls and Failed are a second; failed are those that were not answered in the 40 ms that the
-	// control plane gives Redis.
+	// Calls and Failed are numbers of calls a second. A failed call was not answered within the 40
+	// ms that the control plane gives Redis.
 	Calls  float64 `json:"calls_per_second"`
 	Failed float64 `json:"failed_per_second"`
-	// Granted is how many buckets got what they had asked for, a second.
+	// Granted is the number of buckets a second that got all tokens asked for.
 	Granted  float64       `json:"granted_per_second"`
 	PlaneCPU float64       `json:"plane_cpu_us"`
 	RedisCPU float64       `json:"redis_cpu_us"`
@@ -57,7 +58,7 @@ func (p point) words() string {
 	return fmt.Sprintf("%4d nodes, %2d buckets a call: %s", p.Nodes, p.Items, p.costs())
 }
 
-// head is what stands before the body of a call, with places for token, type and length.
+// head is the head of a call, with places for token, type and length.
 const head = "POST /node/v1/leases HTTP/1.1\r\nhost: weir\r\n" +
 	"authorization: Bearer %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n"
 
@@ -106,8 +107,8 @@ func (d drive) closed(ctx context.Context, w *world, l load.Load, during time.Du
 // machine busy, or it is too slow.
 var errLate = errors.New("too many calls failed; is the machine busy?")
 
-// measure runs a load and reads what it cost. It fails if the control plane has not granted what
-// the answers say it has.
+// measure runs a load and reads its cost. It fails if the control plane has not granted the tokens
+// of the answers.
 func (d drive) measure(ctx context.Context, w *world, run func() (load.Result, error)) (p point, err error) {
 	grantedBefore, otherBefore, err := w.granted(ctx)
 	if err != nil {

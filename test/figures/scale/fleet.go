@@ -32,7 +32,7 @@ type fleet struct {
 	Cold     bool    `json:"cold,omitempty"`
 }
 
-// keys are those of the table.
+// keys returns the number of keys for the table.
 func (f fleet) keys() string {
 	if f.Cold {
 		return strconv.Itoa(f.Keys) + ", evenly"
@@ -137,7 +137,7 @@ func (f fleet) live(ctx context.Context, w *world, warm, during time.Duration) (
 	return f.sum(all, after.since(before), took)
 }
 
-// sum adds up what the shards have seen.
+// sum adds up the counts of all shards.
 func (f fleet) sum(all []*shard, spent work, during time.Duration) (lived, error) {
 	var one shard
 	for _, s := range all {

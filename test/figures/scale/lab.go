@@ -131,8 +131,9 @@ func (l *lab) pushes(ctx context.Context, r *report) error {
 	return nil
 }
 
-// polling is what polls cost that wait: resident memory of the control plane without and with them,
-// in millions of bytes, and the processor time that it and Redis use meanwhile, in processors.
+// polling is the cost of waiting polls: resident memory of the control plane without and with them,
+// in millions of bytes, and the processor time of the control plane and Redis meanwhile, in
+// processors.
 type polling struct {
 	Nodes   int     `json:"nodes"`
 	Without float64 `json:"without_mb"`

@@ -1,6 +1,6 @@
 // Command scale is `make scale`: how far one control plane and one Redis go, measured with
 // simulated nodes that speak the filter's protocol over real connections to a real `weir serve`
-// with a real Redis. It runs in the repository's root, on what `make build` made.
+// with a real Redis. Run it in the repository's root after `make build`.
 package main
 
 import (

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-proxy/weir/test/figures"
 )
 
-// line is a cost in microseconds of processor time: so much for each call, and so much more for
-// each bucket in it.
+// line is a cost in microseconds of processor time: Call for each call, and Bucket for each bucket
+// in it.
 type line struct{ Call, Bucket float64 }
 
 func (l line) of(items float64) float64 { return l.Call + l.Bucket*items }
@@ -18,12 +18,12 @@ type model struct {
 	plane, redis line
 	// key is the memory of Redis for each key, in bytes.
 	key float64
-	// off is by how much the lines miss what was measured, at most, as a share of it.
+	// off is the largest distance of the lines from a measurement, as a share of it.
 	off float64
 }
 
-// fitLine finds the line that misses the points by the least squares of shares, so that small costs
-// count as much as large ones.
+// fitLine finds the line with the least sum of squared relative errors, so that small costs weigh
+// the same as large costs.
 func fitLine(items, cost []float64) line {
 	var w, wx, wxx, wy, wxy float64
 	for i, x := range items {
@@ -58,7 +58,7 @@ func miss(model, measured float64) float64 { return max(model-measured, measured
 // beyond it.
 const busy = 0.7
 
-// ends is how many buckets a second one Redis grants when it is busy, in calls of so many.
+// ends returns the number of buckets a second that a busy Redis grants, in calls of items buckets.
 func (m model) ends(items float64) float64 { return busy * 1e6 / m.redis.of(items) * items }
 
 // String says the model in words.
@@ -75,8 +75,9 @@ func (m model) String() string {
 // pause is how long it is assumed to take, in seconds, until an active key needs tokens again.
 const pause = 10
 
-// costTable is what fleets cost by the model, if each active key is asked for once in each pause:
-// in calls of one bucket, as nodes make them whose requests come one by one, and in full ones.
+// costTable returns the costs of fleets by the model, if each active key is asked for once in each
+// pause. It has calls of one bucket, as nodes send them if each request comes alone, and full
+// calls.
 func (m model) costTable(p polling) figures.Table {
 	t := figures.Table{{
 		"Envoys", "active keys", "buckets/s", "Redis memory MB", "Redis processors", "control plane processors",

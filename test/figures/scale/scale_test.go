@@ -14,8 +14,8 @@ import (
 	"github.com/weir-proxy/weir/test/figures"
 )
 
-// Everything that a run measures works: each step fails by itself if the control plane has not
-// granted what its answers say. No figure is judged: a machine that runs tests measures nothing.
+// Each step of a run works: a step fails by itself if the control plane has not granted the tokens
+// of its answers. No figure is judged: a machine that runs tests measures nothing.
 func TestEveryStepDoesItsWork(t *testing.T) {
 	l := &lab{root: repository, plan: brief, progress: io.Discard}
 	r := &report{}
@@ -102,7 +102,7 @@ func TestGoalsOfCrowds(t *testing.T) {
 	}
 }
 
-// What other programs did while the crowds were measured is in the report's sentence about them.
+// The report has a sentence about the work of other programs while the crowds were measured.
 func TestCircumstancesOfCrowds(t *testing.T) {
 	r := &report{Crowds: [][]crowd{{{point: point{Foreign: 0.5}}}, {{point: point{Foreign: 1.5}}}}}
 	if got := r.circumstances(); !strings.Contains(got, "kept 1.00 processors busy meanwhile (1.50 at most)") {

@@ -34,8 +34,8 @@ type world struct {
 	stops   []func()
 }
 
-// start starts a Redis, on the given processors, and so many replicas of the control plane in front
-// of it; through is where they find Redis if not at its own address.
+// start starts a Redis on the given processors, and replicas of the control plane in front of it.
+// through returns the address at which they find Redis; nil returns Redis' own address.
 func start(
 	ctx context.Context, root, redisCPUs string, replicas int, through func(address string) (string, error),
 ) (_ *world, err error) {
@@ -91,8 +91,7 @@ func (w *world) apply(ctx context.Context, set string) (uint64, error) {
 	return w.planes[0].Apply(ctx, []byte(set))
 }
 
-// work is what processes have used of the processors' time: the control planes, Redis, this one and
-// all.
+// work is the processor time of the control planes, of Redis, of this process and of all processes.
 type work struct{ plane, redis, self, all time.Duration }
 
 func (w *world) work() (n work, err error) {

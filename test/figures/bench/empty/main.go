@@ -1,8 +1,8 @@
 //go:build tinygo
 
 // The empty filter: a proxy-wasm guest with the six callbacks that a stream has and nothing in
-// them, not even what the SDK does there. What it costs is what any filter costs that has these
-// callbacks; the benchmarks count from there.
+// them, not even the SDK's work there. Any filter with these callbacks costs at least as much; the
+// benchmarks count from there.
 package main
 
 import (

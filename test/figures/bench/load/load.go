@@ -1,8 +1,8 @@
 // Package load sends requests to a proxy with as little effort of its own as it can, in two ways.
 // In a closed loop each connection asks again as soon as it is answered: the proxy works as fast as
-// it can, and what a request costs can be read from its processor time. In an open loop requests
-// are due at a constant rate whatever the proxy does, and each is timed from when it was due: a
-// proxy that stalls shows the stall in every request that should have been sent meanwhile.
+// it can, and its processor time shows the cost of a request. In an open loop requests are due at a
+// constant rate, however slow the proxy is, and each is timed from the instant at which it was due:
+// a proxy that stalls shows the stall in every request that should have been sent meanwhile.
 package load
 
 import (
@@ -209,7 +209,7 @@ func await(n int, take func() (*conn, error)) error {
 
 func sleep(d time.Duration) {
 	for d > 0 {
-		// Signals interrupt it; then it says what is left.
+		// Signals interrupt it; then it returns the time that is left.
 		left, t := syscall.Timespec{}, syscall.NsecToTimespec(int64(d))
 		if syscall.Nanosleep(&t, &left) == nil {
 			return

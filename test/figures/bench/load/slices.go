@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long the kernel lets a thread of this process run while others wait for its processor. With
-// the kernel's own 3 ms the thread that sends waits for those that read: half of the requests of an
-// open loop are then 3 ms late on a processor that is a third busy.
+// The time for which the kernel lets a thread of this process run while others wait for its
+// processor. With the kernel's own 3 ms the sending thread waits for the reading threads: half of
+// the requests of an open loop are then 3 ms late on a processor that is a third busy.
 const (
 	promptly = 100 * time.Microsecond
 	usually  = 0
 )
 
-// setSlices sets that for all threads, and for those that they start. A kernel that does not know
-// it ignores it; without it latencies are higher, for all contestants alike.
+// setSlices sets that time for all threads, and for the threads that they start. An older kernel
+// ignores it; without it latencies are higher, for all contestants alike.
 func setSlices(d time.Duration) {
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {
