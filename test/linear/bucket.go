@@ -26,10 +26,11 @@ type Taken struct {
 // bucket is the state of the model: the tokens that a full bucket lacks as of an instant.
 type bucket struct{ debt, last int64 }
 
-// Buckets is the model of token buckets, one for each key, that earn num units a microsecond, of
-// which den are a token, and hold burst tokens. Time that lies before the last charge stands still;
-// a refusal leaves no trace, not even of its time. What it says is left may be what was left at an
-// earlier one, but is too little in any case. An operation's input is a Take, its output a Taken.
+// Buckets returns the model of a token bucket for each key. A bucket earns num units a microsecond,
+// den units are a token, and it holds burst tokens. A time before the last charge counts as the
+// time of that charge. A refusal leaves no trace, not even of its time. It may name the tokens of
+// an earlier instant, but always fewer than its cost. An operation's input is a Take, its output a
+// Taken.
 func Buckets(num, den, burst int64) porcupine.Model {
 	step := func(before bucket, now int64, take Take, taken Taken) (bucket, bool) {
 		b := before

@@ -22,8 +22,8 @@ type Granted struct{ Waiting, Keep, Level int64 }
 
 // Ledgers is the model of the control plane's buckets while nothing is earned: granted tokens are
 // gone. An operation's input is an Ask, its output a []Granted as long as its parts, or nil if the
-// answer was lost. With a single part the waiting requests get what there is; with two, both must
-// have enough for all of their waiting requests, or none gets any.
+// answer was lost. With a single part the waiting requests get the tokens that are left. With two
+// parts, both must have enough for all of their waiting requests, or no request gets any.
 func Ledgers(burst int64) porcupine.Model {
 	return porcupine.Model{
 		Partition: partition(func(input any) int { return input.(Ask).Group }),
@@ -69,9 +69,9 @@ func grant(before levels, ask Ask) (after levels, answers []Granted) {
 	return after, answers
 }
 
-// kept is what a node may keep while nothing is earned, if that is enough for a request: what it
-// wants, up to a quarter of the bucket, rounded up; one of several nodes up to an eighth of its
-// share.
+// kept returns the tokens that a node may keep while nothing is earned: the tokens that it wants,
+// up to a quarter of the bucket, rounded up. One of several nodes may keep up to an eighth of its
+// share. If they are too few for a request, it returns 0.
 func kept(p Part, left int64) int64 {
 	share := (left + 3) / 4
 	if p.Nodes > 1 {

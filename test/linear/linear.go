@@ -1,7 +1,7 @@
-// Package linear says what limits do one request at a time, so that histories of many at once can
-// be held against it: a history is right (linearizable) if each request can be given an instant
-// between its call and its return such that in the order of these instants every answer is what the
-// model says. Porcupine searches for the instants.
+// Package linear has models of limits that answer one request at a time, to judge histories of many
+// requests at once. A history is right (linearizable) if each request can be given an instant
+// between its call and its return such that in the order of these instants every answer is the
+// model's answer. Porcupine searches for the instants.
 package linear
 
 import (

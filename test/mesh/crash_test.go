@@ -50,7 +50,8 @@ func crashing() []byte {
 	return []byte(module + section(10, vector(bodies...)))
 }
 
-// failStrategy decides what happens after a crash. The request that crashed is lost in any case.
+// failStrategy decides the outcome of requests after a crash. The request that crashed is lost in
+// any case.
 func aModuleThatCrashes(t *testing.T, m *mesh) {
 	for strategy, want := range map[string]int{
 		"FAIL_OPEN": http.StatusOK, "FAIL_CLOSE": http.StatusServiceUnavailable,

@@ -35,9 +35,9 @@ type gatewayWorld struct {
 	image    image
 }
 
-// standalone is what Envoy Gateway needs without Kubernetes: the service behind the route, its own
-// certificate, and the way by which Envoy fetches the module from it, which in a cluster goes by
-// the name of a Service and a mounted file.
+// standalone has the objects that Envoy Gateway needs without Kubernetes: the service behind the
+// route, its own certificate, and the address from which Envoy fetches the module. In a cluster
+// that address is the name of a Service, and the certificate is a mounted file.
 const standalone = `
 apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: Backend
@@ -221,7 +221,7 @@ func block(t *testing.T, page, first string, texts ...string) string {
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("%s has %d blocks of %s with %q, want one", page, len(found), first, texts)
+		t.Fatalf("%s has %d blocks of %s with %q, want one block", page, len(found), first, texts)
 	}
 	return found[0]
 }

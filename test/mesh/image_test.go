@@ -21,7 +21,7 @@ import (
 // An image is like the result of `docker build --target filter`: one layer, which holds the filter
 // as plugin.wasm. A registry of the test serves it.
 type image struct {
-	// host is the registry, reference the image in it, digest that of its manifest.
+	// host is the registry, reference the image in it, digest the digest of its manifest.
 	host, reference, digest string
 }
 

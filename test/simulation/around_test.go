@@ -34,7 +34,7 @@ func TestRefusalsAskFewQuestions(t *testing.T) {
 			if w.judge(q, first); !first.Allowed {
 				t.Fatalf("seed %d: %s", seed, first.Answer)
 			}
-			w.advance(w.now + 60e6) // What was leased has gone back.
+			w.advance(w.now + 60e6) // All leased tokens have gone back.
 			w.looks = 0
 			var last decided
 			const refused = seconds * 1_000_000 / pause

@@ -51,7 +51,7 @@ func (d *doors) meet(by filtertest.Decision) {
 	}
 }
 
-// call is a call at a door, of a cost of 0 or of many: it asks, and uses what it gets as late as it
+// call calls a door with a cost of 0 or of many tokens, and uses the granted tokens as late as it
 // may.
 func (d *doors) call() {
 	w := d.world

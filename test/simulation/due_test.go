@@ -14,16 +14,16 @@ import (
 // The second law: a failure refuses no caller that is surely within its limit. A request is surely
 // due if all that was ever sent for its bucket, to all nodes and allowed or not, fits in a part of
 // one node's even share of the limit: B/N at once and r/N a second, each divided by room. The share
-// of any node has space for it then, whatever the others hold and messages take along. What a
-// hoarder asks for counts as sent. The computation shares no code with what it judges, and names
-// buckets by what requests say.
+// of any node has space for it then, with any tokens at other nodes and in messages. The requests
+// of a hoarder count as sent. The computation shares no code with the product, and names buckets by
+// the values in requests.
 //
 // It makes these exceptions, which the documentation states:
-//   - a caller whose own figures change, since what was used by the larger ones counts;
+//   - a caller whose own figures change, since tokens used under the larger figures count;
 //   - a policy's own "deny" in a failure;
-//   - what a store has lost counts as half used, so a burst that is lowered afterwards may be used
-//     up, and so may that of a caller with figures of its own whose Envoy has not heard yet that
-//     they may be twice as large.
+//   - a lost bucket counts as half used, so a burst that is lowered afterwards may be used up. So
+//     may the burst of a caller with its own figures, if its Envoy does not know yet that they may
+//     be twice as large.
 
 // account has the tokens that were sent for one key of one policy and have not been earned since.
 type account struct {
@@ -95,7 +95,7 @@ func (w *world) agree() {
 			was := w.dues.figures[i]
 			least := figures{min(was.burst, f.burst), min(was.rate, f.rate), f.burst}
 			if w.happened[storeLost]+w.happened[failedOver] > 0 && f.burst < was.latest {
-				// Half of what was lost counts as used, which can be all of a burst that is lower.
+				// Half of a lost bucket counts as used, which can be all of a lower burst.
 				least = figures{latest: f.burst}
 			}
 			w.dues.figures[i] = least

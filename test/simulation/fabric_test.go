@@ -20,13 +20,13 @@ type node struct {
 	stood   quota.Instant // for how long its clock stood still, which none should
 
 	paused bool
-	missed []func() // what would have happened while it was paused
+	missed []func() // events that were due while it was paused
 	heard  bool     // of how many nodes there are
 	cut    bool     // by a partition
 	locals map[lawKey]*law
 	grids  map[keyhash.Key]*windowLaw
 	last   [][]byte // the last reply to each worker
-	// hurried: the worker is going to look for what gathers.
+	// hurried: the worker is about to look for gathered calls.
 	hurried []bool
 }
 
@@ -145,7 +145,7 @@ func (n *node) call(boot uint64, worker int, body []byte, timeout quota.Span, do
 	}
 	request, err := wire.DecodeLeaseRequest(body)
 	if err != nil {
-		w.fail("a node sent what nobody can read: %v", err)
+		w.fail("cannot decode the request of a node: %v", err)
 		return nil
 	}
 	ended, seq := false, request.Seq
@@ -153,7 +153,7 @@ func (n *node) call(boot uint64, worker int, body []byte, timeout quota.Span, do
 		if !ended || w.planted == doubledReply {
 			ended = true
 			w.note(evAnswer, n.number, int64(status))
-			done(status, body) // Another worker may decide in the middle of it, by what was known before.
+			done(status, body) // Another worker may decide meanwhile, with the knowledge from before.
 			n.heard = n.heard || status == 200 && answers(body, seq)
 		}
 	}
@@ -288,7 +288,8 @@ func rotated(reply []byte) []byte {
 	return wire.AppendLeaseReply(nil, m)
 }
 
-// mix gives requests of one call, if they are about as many buckets, each the answer to the first.
+// mix gives each request of a call the answer to the first, if both have the same number of
+// buckets.
 func (s *shared) mix(reply []byte) []byte {
 	var own, first wire.LeaseReply
 	if s.first == nil || wire.DecodeLeaseReply(reply, &own) != nil || wire.DecodeLeaseReply(s.first, &first) != nil ||
@@ -306,7 +307,7 @@ func answers(body []byte, seq uint64) bool {
 	return wire.DecodeLeaseReply(body, &m) == nil && m.Seq == seq
 }
 
-// hoard is a node that keeps the rules of leases and no others: it asks for all it can get, and
+// hoard plays a node that only keeps the rules of leases: it asks for as much as it can get, and
 // uses each token at the last moment that its clock allows.
 func (w *world) hoard(n *node) {
 	w.after(quota.Span(w.r.ExpFloat64()*float64(w.hoarding)), func() { w.hoard(n) })

@@ -32,7 +32,7 @@ func TestDecidesAsTheSimulation(t *testing.T) {
 					return nil
 				},
 				Decided: func(d filtertest.Decision) {
-					if !d.Allowed && len(d.Hits) > 0 { // Nothing limits one without hits.
+					if !d.Allowed && len(d.Hits) > 0 { // A decision without hits has no limit.
 						refused++
 					}
 				},

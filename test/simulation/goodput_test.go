@@ -106,8 +106,9 @@ func (e *oneBucket) takeOfWindow(now quota.Instant, cost int64) bool {
 	return true
 }
 
-// lagsPerWindow: tokens come back later than of a bucket that knows all at once, by at most this
-// part of a window. So long tokens of a request count as leased, and a round trip takes.
+// lagsPerWindow: tokens come back later than those in a bucket that knows everything at once, by at
+// most this part of a window. The delay is the time for which a request's tokens count as leased,
+// and a round trip.
 const lagsPerWindow = 50
 
 // late is buckets of the same limit whose tokens come back later and later.
@@ -121,8 +122,9 @@ func (e *oneBucket) late() []*oneBucket {
 	return all
 }
 
-// least is the least that any of some buckets has let through. A burst that comes just as tokens
-// come back passes some of them and not others, and each later one is then another.
+// least returns the lowest number of requests that any of some buckets has let through. A burst
+// that comes just as tokens come back passes some of the buckets and not the other buckets, and
+// from then on their histories differ.
 func least(buckets []*oneBucket) int64 {
 	n := buckets[0].passed
 	for _, one := range buckets {
@@ -299,8 +301,8 @@ type tally struct {
 	passed, due  int64
 }
 
-// count takes in a game of which so many tokens were due, and reports whether more is due than has
-// passed.
+// count adds a game with the tokens that were due. It reports whether the share that passed is
+// below least.
 func (c *tally) count(st *stage, due int64, p pattern, least float64) (share float64, below bool) {
 	share = st.share(due, p)
 	c.games++
@@ -327,8 +329,8 @@ func (st *stage) lasts(n int) bool {
 	return st.now < begin+3*w && (n < 1500 || n < 30000 && st.now < begin+2*w)
 }
 
-// With one Envoy any pattern of bursts, costs and pauses gets at least 98 % of what one bucket that
-// decides at once would let through, if tokens come back to that a fiftieth of a window later.
+// With one Envoy any pattern of bursts, costs and pauses passes at least 98 % of the requests of
+// one exact bucket whose tokens come back up to a fiftieth of a window later.
 func TestOneEnvoyGivesAllThatIsThere(t *testing.T) {
 	all := &tally{worst: 1}
 	for seed := *first; seed < *first+*seeds/4; seed++ {
@@ -360,13 +362,13 @@ func TestOneEnvoyGivesAllThatIsThere(t *testing.T) {
 	all.check(t, 0.002)
 }
 
-// longWindow: games draw it and longer ones, and those of 1 and 2 s, of which a lease is a fifth or
-// a tenth.
+// longWindow: games draw windows of this length or longer, and windows of 1 and 2 s, of which a
+// lease is a fifth or a tenth.
 const longWindow = 5 * quota.Second
 
-// With several Envoys a caller who stays under the limit gets at least 95 % of what it asks for,
-// but one token, whichever Envoy it meets; with a window of a second or two nearly always, and
-// never less than nine tenths.
+// With several Envoys a caller who stays under the limit gets at least 95 % of its requests less
+// one token, whichever Envoys it meets. With a window of a second or two this holds nearly always,
+// and it never gets less than nine tenths.
 func TestSeveralEnvoysServeACallerUnderTheLimit(t *testing.T) {
 	all := &tally{worst: 1}
 	for seed := *first; seed < *first+*seeds/4; seed++ {

@@ -8,10 +8,10 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// What no request uses lies idle on Envoys for as long as the page says and no longer: after a
-// quarter of a lease without a request it is back where several share the bucket, and when the
-// lease ends where there is one. It is no more than a quarter of what was left and what the limit
-// earns in a lease.
+// Unused tokens lie idle on Envoys no longer than the page says. If several Envoys share the
+// bucket, they are back after a quarter of a lease without a request. With one Envoy they are back
+// when the lease ends. They are at most a quarter of the tokens that were left, and the tokens that
+// the limit earns in a lease.
 func TestWhatLiesIdleGoesBack(t *testing.T) {
 	idled, most := 0, 0.0
 	for seed := range max(*seeds/20, 20) {
@@ -29,7 +29,7 @@ func TestWhatLiesIdleGoesBack(t *testing.T) {
 		}
 		st.run(20 * quota.Millisecond)
 		missing := func() int64 { return s.quota - st.store.Holds(st.bucket, s.quota) }
-		// What is missing beyond what was used lies idle, but for what came back meanwhile.
+		// Missing tokens lie idle, except used tokens that are not earned back yet.
 		last, before := st.now, missing()
 		idle := before - max(st.passed-p.Earned(quota.Span(st.now-begin)), 0)
 		if idle > 0 {
@@ -45,7 +45,7 @@ func TestWhatLiesIdleGoesBack(t *testing.T) {
 			ends /= 4
 		}
 		st.run(ends + 100*quota.Millisecond)
-		used := max(st.passed-p.Earned(quota.Span(st.now-last)), 0) + 1 // A part of a token counts as one.
+		used := max(st.passed-p.Earned(quota.Span(st.now-last)), 0) + 1 // A part of a token counts as a token.
 		if s.quota >= 64*int64(envoys) {                                // Each may keep one of very many.
 			used += int64(envoys)
 		}

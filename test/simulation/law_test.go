@@ -88,10 +88,10 @@ func (l *law) allow(now quota.Instant, tokens int64, span quota.Span) {
 	}
 }
 
-// change goes on by other figures. Leases by the old ones may be used for span, and what a lowered
-// burst has no room for is forgotten: raised again within the time it is refilled in, it has room
-// for more. An interval with both limits in it may earn by the faster: who counts a bucket does not
-// know when its limit was changed.
+// change goes on with other figures. Leases from before may be used for span. If the burst is
+// lowered, use beyond the new burst is forgotten: a burst raised again within the time of a refill
+// has room for more. An interval with both limits in it may earn by the faster: who counts a bucket
+// does not know when its limit was changed.
 func (l *law) change(now quota.Instant, next quota.Params, span quota.Span) {
 	l.advance(now)
 	if l.params.SlowerThan(next) {
@@ -138,27 +138,26 @@ type windowLaw struct {
 	own        bool
 	generation uint64
 	log        []grace // tokens by the time of their use
-	graces     []grace // what events allow, each until no window can reach into its time
+	graces     []grace // tokens that events allow, each until no window can reach into its time
 	share      float64
 }
 
-// reach is how long an event matters: a window, and as long as a lease or a grain of the window may
-// last.
+// reach returns the time for which an event matters: two windows, and a second more than a lease.
 func (l *windowLaw) reach() quota.Span { return 2*l.windows.Length + 31*quota.Second }
 
 func (l *windowLaw) allow(now quota.Instant, tokens int64) {
 	l.graces = append(l.graces, grace{now + quota.Instant(l.reach()), tokens})
 }
 
-// change goes on by other figures. What a lowered quota has no room for is forgotten, so raised
-// again it has room for more.
+// change goes on with other figures. If the quota is lowered, use beyond the new quota is
+// forgotten, so a quota raised again has room for more.
 func (l *windowLaw) change(now quota.Instant, next quota.Windows) {
 	l.allow(now, max(0, l.windows.Quota-next.Quota))
 	l.windows = next
 }
 
-// use notes n tokens used at now; it reports whether the law still holds. What of the log no window
-// reaches is forgotten.
+// use notes n tokens used at now; it reports whether the law still holds. It forgets entries of the
+// log that no window reaches.
 func (l *windowLaw) use(now quota.Instant, n int64) bool {
 	w := l.windows
 	l.log = append(l.log, grace{now, n})

@@ -16,9 +16,9 @@ import (
 
 // listGame is one consumer under one policy that is changed again and again. One limit of its list,
 // the target, refuses; the others are far away, but their places, their number and their windows
-// change. The target is taken out and put back, its figures and its window change, whether it goes
-// by tier, the consumer's tier, its own limits, the mode, and whether the policy is enforced. A
-// version is rolled out to one of two Envoys, and promoted or taken back.
+// change. Each of these changes: whether the target is in the list, its figures and its window,
+// whether tiers have own targets, the consumer's tier, its own limits, the mode, and whether the
+// policy is enforced. A version is rolled out to one of two Envoys, and promoted or taken back.
 type listGame struct {
 	*lone
 	algorithm string
@@ -47,7 +47,7 @@ type listDoc struct {
 	mode string
 	// others are the windows of the other limits, in seconds.
 	others []int64
-	// target is that of each tier; byTier: they count, and not the first for all.
+	// target has the target of each tier. Without byTier the first counts for all tiers.
 	target [2]listTarget
 	byTier bool
 	// out: the target is not in the list. shadow: the policy refuses no caller.
@@ -165,7 +165,7 @@ func (g *listGame) limits(eager bool) {
 			g.law.Slack(held)
 		}
 	}
-	if eager { // Envoys do not know what was used by the mode before, as after a restart.
+	if eager { // Envoys do not know the tokens used in the mode before, as after a restart.
 		g.eager = true
 		g.law.Slack(int64(len(g.nodes)) * lease.Slack(now, int64(len(g.nodes))))
 	}
@@ -247,7 +247,7 @@ func (g *listGame) relist() {
 	g.doc.target[g.r.IntN(2)].quota = 1 + g.r.Int64N(40)
 }
 
-// override gives the caller limits of its own, others, or those of the policy again.
+// override gives the caller limits of its own, changes them, or gives it the policy's limits again.
 func (g *listGame) override(windows []int64) {
 	var limits []controlplanetest.Own
 	if g.own = (listTarget{}); g.r.IntN(3) > 0 {
@@ -328,7 +328,7 @@ func TestListsKeepWhatWasUsed(t *testing.T) {
 		}
 		switch {
 		case g.doc.mode != "leased":
-		case r.IntN(2) == 0: // What was leased by the limit before has ended.
+		case r.IntN(2) == 0: // The leases of the limit before have ended.
 			windows, pause = []int64{600, 1200, 3600}, 31e6
 		default:
 			g.lent = true
@@ -449,7 +449,7 @@ func TestADraftThatSuspendsCountsWhatWasUsedOfOwnLimits(t *testing.T) {
 				for _, n := range g.nodes {
 					n.process.Consumers = g.plane.Consumers.View()
 				}
-				g.advance(g.now + 31e6) // What was leased before has ended.
+				g.advance(g.now + 31e6) // The leases from before have ended.
 			}
 			used, beside := 0, 0
 			for range 3 {
@@ -508,10 +508,10 @@ func (g *listGame) whole() {
 	if slices.Contains([]string{"fixed_window", "sliding_window_counter"}, g.algorithm) {
 		wait = (of.window*22 + 9) / 10
 	}
-	if g.eager { // What cold Envoys used too much is paid back first: up to a burst.
+	if g.eager { // Tokens that cold Envoys used too much are paid back first: up to a burst.
 		wait, g.eager = 2*wait, false
 	}
-	if g.lent { // What was lent counts for one and a half leases, of the limit before, too.
+	if g.lent { // Lent tokens count for one and a half leases, also tokens of the limit before.
 		wait += 46
 	}
 	if g.shifts { // A request that waited as a part ended counts as if it had been lent, with each change.
@@ -527,9 +527,9 @@ func (g *listGame) whole() {
 	}
 }
 
-// With each change a consumer's own list has windows that it had not before, in any order, and more
-// limits than the policy, or as many. One of them is tight. No more passes than the largest one in
-// force allows, and a caller who waits for a window of the new limit finds it whole.
+// With each change a consumer's own list has new windows, in any order, and at least the policy's
+// number of limits. One of them is tight. No more passes than the largest limit in force allows,
+// and a caller who waits for a window of the new limit finds it whole.
 func TestNewWindowsOfOwnListsKeepWhatWasUsed(t *testing.T) {
 	refused, kinds := 0, map[string]int{}
 	for i := range *loneSeeds {
@@ -542,7 +542,7 @@ func TestNewWindowsOfOwnListsKeepWhatWasUsed(t *testing.T) {
 			if g.algorithm == "sliding_window_counter" {
 				g.algorithm = "sliding_window"
 			}
-			shortest, pause = 600, 31e6 // What was leased by the limit before has ended.
+			shortest, pause = 600, 31e6 // The leases of the limit before have ended.
 		}
 		g.shifts = g.algorithm == "sliding_window"
 		kinds[g.doc.mode+" "+g.algorithm]++
@@ -576,9 +576,9 @@ func TestNewWindowsOfOwnListsKeepWhatWasUsed(t *testing.T) {
 	}
 }
 
-// giveList gives the caller so many limits of its own, with windows that it had not before: a tight
-// one, of one to three times the shortest window, and others that are far away, with windows nearer
-// to each other's than to that.
+// giveList gives the caller size limits of its own with new windows: a tight limit with a window of
+// one to three times the shortest, and limits that are far away, with windows nearer to each other
+// than to the tight window.
 func (g *listGame) giveList(size int, shortest int64) {
 	g.own = listTarget{1 + g.r.Int64N(20), shortest + g.r.Int64N(2*shortest)}
 	limits := []controlplanetest.Own{{Quota: g.own.quota, Window: quota.Span(g.own.window) * quota.Second}}

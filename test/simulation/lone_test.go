@@ -39,8 +39,8 @@ var wrongBefore = map[string][]uint64{
 // A caller that is alone and waits for as long as each refusal says passes then: whatever
 // algorithms, modes, lists of limits, parts of classes, penalties, costs and figures of its own its
 // policies have, whichever of two Envoys it meets, and whether it sends one by one or at once. And
-// the wait is no longer than that of an exact bucket, but for the spread, and what is left is what
-// that bucket holds.
+// the wait is no longer than the wait of an exact bucket, except for the spread, and the remaining
+// tokens are the tokens of that bucket.
 func TestAnswersAreTrue(t *testing.T) {
 	seen, wrong := map[string]int{}, map[string]int{}
 	play := func(w *lone) {
@@ -98,8 +98,8 @@ type lone struct {
 	figure int64
 	// looks are the questions that nodes asked of buckets without a wish for tokens.
 	looks int
-	// parted are the policies that keep a part for a class. What one class gets of both buckets and
-	// the other bucket refuses is not left in leased mode until it has gone back.
+	// parted are the policies that keep a part for a class. Tokens that a class gets from one
+	// bucket while the other bucket refuses are missing in leased mode until they have gone back.
 	parted map[uint32]bool
 	// lost are tokens of leases that no request used, lostAt when the last were.
 	lost   uint64
@@ -218,7 +218,7 @@ func (w *lone) policy(i, nodes int) string {
 	r := w.r
 	mode := pick(r, strings.Split(w.modes, ",")...)
 	if nodes > 1 && mode == "optimistic" {
-		mode = "leased" // An Envoy does not know yet what the other has let through.
+		mode = "leased" // An Envoy does not know yet which requests the other has let through.
 	}
 	algorithms := []string{"token_bucket", "token_bucket", "token_bucket", "fixed_window", "sliding_window",
 		"sliding_log", "sliding_window_counter"}
@@ -364,8 +364,8 @@ func (w *lone) round(round int) {
 		w.seen["two Envoys"]++
 	}
 	for range 1 + r.IntN(30) {
-		// An Envoy goes by its last answer for as long as that said. So a caller of several must
-		// not go on at one of them when another has refused it.
+		// An Envoy believes its last answer for the time in it. So a caller of several must not go
+		// on at one of them when another has refused it.
 		alone := len(w.nodes) == 1
 		switch {
 		case alone && r.IntN(12) == 0:
@@ -426,7 +426,7 @@ func (w *lone) burst() {
 		if s.d.Allowed {
 			w.judge(s.q, s.d)
 		}
-		if len(s.d.Hits) > 1 { // What came for one that another limit refused may be lost.
+		if len(s.d.Hits) > 1 { // The tokens for a request that another limit refused may be lost.
 			w.lost, w.lostAt = max(w.lost, 1), w.now
 		}
 	}
@@ -648,8 +648,8 @@ func (w *lone) spend(q question, d decided) {
 	}
 }
 
-// elsewhere is how many tokens other nodes hold, and those that have not come back when the request
-// was sent, from them or from another worker: the control plane may have answered it before.
+// elsewhere counts the tokens that other nodes hold, and the tokens that had not come back from a
+// node or worker when the request was sent: the control plane may have answered the request before.
 func (w *lone) elsewhere(q question, d decided, h filtertest.Hit) (n int64) {
 	for i, node := range w.nodes {
 		if i != q.node {
@@ -668,11 +668,11 @@ func (w *lone) elsewhere(q question, d decided, h filtertest.Hit) (n int64) {
 // loneName is the name of a node.
 func loneName(i int) string { return string(rune('a' + i)) }
 
-// againstExact holds the wait of a refusal and what it says is left against exact buckets. A second
+// againstExact compares the wait and the remaining tokens in a refusal with exact buckets. A second
 // is rounded up, a tenth is the spread, and tokens for requests that wait count for 100 ms longer.
-// What a node remembers of the other buckets of a request is up to a token late; what a window gets
-// back before it is full it does not know. Tokens that are used in the last 100 ms of a part of a
-// window may count in the next part.
+// A node's memory of the other buckets of a request is up to a token late. It does not know the
+// tokens that a window gets back before the window is full. Tokens that are used in the last 100 ms
+// of a part of a window may count in the next part.
 func (w *lone) againstExact(q question, d decided, retry int64) {
 	longest := quota.Span(0)
 	for _, h := range d.Hits {
@@ -707,12 +707,12 @@ func (w *lone) againstExact(q question, d decided, retry int64) {
 			if mode == policy.ModeOptimistic && d.beside {
 				return
 			}
-			if mode == policy.ModeOptimistic { // What was used of a full bucket and is not reported earns nothing yet.
+			if mode == policy.ModeOptimistic { // Use of a full bucket that is not reported earns nothing yet.
 				late = e.params.Earned(lease.ReportRarely+200*quota.Millisecond) + 1
 				wait += 2 * lease.ReportRarely
 			}
 			if late += elsewhere; mode == policy.ModeLeased && len(w.nodes) > 1 {
-				most = e.params.Burst // A node goes by its last answer.
+				most = e.params.Burst // A node believes its last answer.
 			}
 		}
 		longest = max(longest, wait)
@@ -723,7 +723,7 @@ func (w *lone) againstExact(q question, d decided, retry int64) {
 			}
 		}
 	}
-	if d.beside && len(d.Hits) > 1 { // Those beside it gave back what they held when it was decided.
+	if d.beside && len(d.Hits) > 1 { // The requests beside it gave back their tokens when it was decided.
 		return
 	}
 	w.seen["held against exact"]++

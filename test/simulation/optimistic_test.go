@@ -22,9 +22,10 @@ func newCalmWorld(seed uint64) *world {
 	return w
 }
 
-// judgeQuota holds a refusal because a quota is used up against the control plane: what that holds,
-// less what nodes have used and not reported, is less than the request costs. A node may know what
-// has been earned a little later: by the way of an answer, and by its clock, which may be slow.
+// judgeQuota checks a refusal because of a used-up quota against the control plane: its tokens,
+// less the use that nodes have not reported, must be fewer than the cost of the request. A node may
+// learn of earned tokens a little later: by the time of an answer, and because its clock may be
+// slow.
 func (w *world) judgeQuota(d filtertest.Decision) {
 	if d.Allowed || d.Reason != "quota" {
 		return
@@ -41,14 +42,14 @@ func (w *world) judgeQuota(d filtertest.Decision) {
 			holds -= n.process.Unreported(h.Bucket)
 		}
 		if holds < h.Cost+1+p.Burst/1000+p.Earned(2*(2*w.way+w.takes)+10*quota.Millisecond) {
-			return // It is this one.
+			return // This bucket is used up.
 		}
 	}
 	w.fail("node refuses %v as used up, and the control plane has the tokens", d.Hits)
 }
 
 // No node refuses a caller because its quota is used up while the control plane has the tokens: not
-// a node that knows nothing yet, nor one that has used its slack, in bursts, at any cost.
+// a node that knows nothing yet, nor a node that has used its slack, in bursts, at any cost.
 func TestOptimisticRefusesNoneThatHasTokens(t *testing.T) {
 	var mu sync.Mutex
 	var sent, usedUp, waited, byShare, failures int

@@ -14,9 +14,9 @@ import (
 var leftBy = regexp.MustCompile(`;r=(\d+)`)
 
 // Answers of the control plane arrive in any order, up to four seconds after those to later calls.
-// An answer to a client says no more is left than an exact bucket holds, but for what shares have
-// let through that is not charged yet, and the cost of a request; and seldom much less than the
-// control plane holds.
+// An answer to a client names at most the tokens of an exact bucket, plus the requests by shares
+// that are not charged yet and the cost of a request. It seldom names much less than the control
+// plane holds.
 func TestAnswersInAnyOrderSayWhatIsLeft(t *testing.T) {
 	const mostCost = 4
 	late, judged, low := 0, 0, 0

@@ -27,7 +27,7 @@ type crowd struct {
 	// forgets: the control plane works on calls that no node waits for any more, too.
 	forgets bool
 	free    quota.Instant
-	// modest and greedy are by stream what kind of caller it is of.
+	// greedy has the streams, and whether their caller is greedy.
 	greedy map[uint32]bool
 	stream uint32
 
@@ -196,8 +196,8 @@ func TestABrownOutRefusesNoRequestWithinTheLimit(t *testing.T) {
 				c := newCrowd(t, seed, mode, `{"then":"local"}`, forgets)
 				c.send(rate)
 				c.run(seconds * quota.Second)
-				// Five greedy callers: what the limit allows, the burst of the shares, and half of
-				// what they earn.
+				// Five greedy callers: the tokens of the limit, the burst of the shares, and half
+				// of the tokens that shares earn.
 				most := 5 * (2*50 + seconds*1000/60*3/2 + 1)
 				t.Logf("%s, %d/s, forgets %v: %d of %d refused falsely; %d of %d greedy passed, at most %d may; %d "+
 					"of %d calls in time; %d turns of the ladder",
@@ -213,9 +213,10 @@ func TestABrownOutRefusesNoRequestWithinTheLimit(t *testing.T) {
 				if c.inTime*3 < c.calls*2 {
 					t.Errorf("seed %d: %d of %d calls were answered in time", seed, c.inTime, c.calls)
 				}
-				// A control plane that answers no node in time looks like one that is away. Each of
-				// the four workers may find that, and its return, three times in the ten seconds;
-				// one that went with every pause of its breaker would do so ten to forty times.
+				// A control plane that answers no node in time looks like an absent control plane.
+				// Each of the four workers may see it go and return three times in the ten seconds.
+				// A worker whose ladder turned with every pause of its breaker would see it ten to
+				// forty times.
 				if c.turns > 4*2*3 {
 					t.Errorf("seed %d: the four workers' ladders turned %d times", seed, c.turns)
 				}

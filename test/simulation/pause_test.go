@@ -140,8 +140,8 @@ func (s *stall) send(node, worker int, key string, cost int64) {
 	s.nodes[node].Request(worker, s.stream, "/", "x-key", key, "x-cost", fmt.Sprint(cost))
 }
 
-// charged are the tokens that all buckets lack, beside those that nodes hold and can use. What is
-// owed is charged when those come back, of a bucket that has no others.
+// charged returns the tokens that all buckets lack, less the tokens that nodes hold and can use.
+// Owed tokens are charged when held tokens come back, if the bucket has no other tokens.
 func (s *stall) charged() (tokens, owed int64) {
 	for bucket := range s.buckets {
 		tokens += s.limit - s.store.Holds(bucket, s.limit)
@@ -192,8 +192,8 @@ func TestAPauseChargesEachRequestOnce(t *testing.T) {
 }
 
 // A call that is lost, so that no answer and no end of its connection comes, is charged by another
-// call: soon if the control plane answers others, and after that in which Envoy gives it up at the
-// latest.
+// call: soon if the control plane answers other calls, and at the latest when Envoy gives the lost
+// call up.
 func TestALostCallIsCharged(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
 		for _, mode := range []string{"strict", "leased", "optimistic"} {

@@ -85,8 +85,8 @@ func (l *lender) Lose(now quota.Instant) (doubt quota.Span, remembers bool) {
 }
 
 // Over nodes, messages that are lost, doubled and late, replicas, new policy sets, and a store that
-// loses what it knew: no more are in flight than the limit says, but for requests of nodes that
-// were cut off for longer than a lease, and at rest no permit is held.
+// loses its state: no more requests are in flight than the limit says, but for requests of nodes
+// that were cut off for longer than a lease, and at rest no permit is held.
 func TestPermitsOverTheControlPlane(t *testing.T) {
 	seed := rand.Uint64()
 	for n := range *seeds {

@@ -65,18 +65,18 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		planted
 		seed uint64
 	}{
-		"a node's clock stops while it is paused":                        {stoppedClock, 807},
-		"clocks run slower than a lease's margin covers":                 {forgottenMargin, 518},
-		"the control plane does not count what is leased":                {uncounted, 13},
-		"a reply is taken in twice":                                      {doubledReply, 2},
-		"a change of limits earns at both rates":                         {bothRates, 37},
-		"a store that lost its state fills buckets to the brim":          {fullAfterLoss, 8},
-		"a caller with a small figure is forgiven what larger ones used": {forgivenUse, 29},
-		"requests that share a call to the store get another's answer":   {swappedReplies, 5},
-		"a share begins without a token":                                 {emptyShares, 5},
-		"the answers of a shared call change places":                     {mixedAnswers, 5},
-		"tokens that go back are taken twice":                            {takenTwice, 5},
-		"tokens go back that were used":                                  {usedComeBack, 8},
+		"a node's clock stops while it is paused":                            {stoppedClock, 807},
+		"clocks run slower than a lease's margin covers":                     {forgottenMargin, 518},
+		"the control plane does not count leased tokens":                     {uncounted, 13},
+		"a reply is taken in twice":                                          {doubledReply, 2},
+		"a change of limits earns at both rates":                             {bothRates, 37},
+		"a store that lost its state fills buckets to the brim":              {fullAfterLoss, 8},
+		"a caller with a small figure is forgiven the use of larger figures": {forgivenUse, 29},
+		"requests that share a call to the store get another's answer":       {swappedReplies, 5},
+		"a share begins without a token":                                     {emptyShares, 5},
+		"the answers of a shared call change places":                         {mixedAnswers, 5},
+		"tokens that go back are taken twice":                                {takenTwice, 5},
+		"tokens go back that were used":                                      {usedComeBack, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64

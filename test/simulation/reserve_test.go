@@ -20,8 +20,8 @@ type reserved struct {
 	// burst and rate are the reserve, in tokens and tokens a microsecond.
 	burst, rate float64
 	first       map[uint32]bool
-	// asked and denied are requests of the first class. passed is how many of the others were let
-	// through, of at most so many.
+	// asked and denied count requests of the first class. passed counts the requests of other
+	// classes that were let through; most is its upper bound.
 	asked, denied, passed int
 	most                  float64
 	// idle are refusals while nodes held tokens of leases.
@@ -54,7 +54,7 @@ func newReserved(seed uint64, mode string) *reserved {
 	part := s.quota * (100 - s.kept) / 100
 	g.burst, g.rate = float64(s.quota-part), float64(s.quota-part)/float64(s.window)
 	g.most = float64(part) * (1 + float64(w.span)/float64(s.window))
-	if mode != "local" { // What is granted earns nothing for as long as it may be used.
+	if mode != "local" { // Granted tokens earn nothing while they may be used.
 		g.burst -= 2 * float64(lease.Deadline) * float64(s.quota) / float64(s.window)
 	}
 	if s.algorithm != "token_bucket" { // Twice this fits into any window.
@@ -114,9 +114,9 @@ func (g *reserved) judge(d filtertest.Decision) {
 	}
 }
 
-// A flood of the other classes takes nothing of what is kept for the first, in each mode and with
-// each algorithm, and has the rest. In leased mode what Envoys hold and do not use is missing to
-// all.
+// A flood of the other classes takes no token that is kept for the first class, in each mode and
+// with each algorithm, and gets all other tokens. In leased mode no class gets the tokens that
+// Envoys hold and do not use.
 func TestAReserveIsKept(t *testing.T) {
 	for mode, algorithms := range algorithmsOf {
 		t.Run(mode, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestAReserveIsKept(t *testing.T) {
 				}
 				return w.problem == ""
 			})
-			t.Logf("%d requests of the first class, %d refused, %d for what is idle; the others had %.1f %% of "+
+			t.Logf("%d requests of the first class, %d refused, %d because of idle tokens; the others had %.1f %% of "+
 				"their part", asked, denied, idle, 100*float64(passed)/most)
 			if denied > 0 || idle > 0 && mode != "leased" || idle > asked/10 {
 				t.Errorf("%d of %d of the first class were refused: %v", denied, asked, why)

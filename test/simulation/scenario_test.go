@@ -52,11 +52,11 @@ const modest = "modest"
 type caller struct {
 	policy int
 	every  float64 // µs between requests
-	burst  int     // 0: one by one
+	burst  int     // requests at once; 0: single requests
 	keys   int
 	dear   int64  // the highest cost
 	prefix string // of its keys
-	late   bool   // comes when what a node holds is about to expire, for all of it
+	late   bool   // comes when a node's tokens are about to expire, for all of them
 	node   int    // -1: any
 }
 
@@ -124,7 +124,7 @@ func choose(seed uint64, p planted) *world {
 			offset: quota.Instant(1e9 + r.Int64N(1e12)),
 		})
 	}
-	if r.IntN(3) > 0 { // A third of the runs is calm but for what is scheduled.
+	if r.IntN(3) > 0 { // A third of the runs is calm except for the scheduled events.
 		some := func() float64 { return pick(r, 0, 0, 0.01, 0.05, 0.2) }
 		w.faults = faults{drop: some(), double: some(), late: some(), wrong: some(), unsent: some() / 10}
 	}
@@ -150,8 +150,8 @@ func choose(seed uint64, p planted) *world {
 	return w
 }
 
-// addCallers are those of one policy: ordinary ones, at times one that overloads, and at times an
-// adversary.
+// addCallers adds the callers of one policy: ordinary callers, at times a caller that overloads,
+// and at times an adversary.
 func (w *world) addCallers(i int, s shape) {
 	r, keys := w.r, pick(w.r, 1, 1, 2, 5)
 	// Some come now and then, each within its limit.
@@ -384,7 +384,7 @@ func (w *world) lose() {
 		}
 		if w.modes[bucket] == policy.ModeOptimistic {
 			extra += l.always + w.slack(l.params)
-		} else { // What is earned while what is still leased is not counted comes on top.
+		} else { // Tokens earned while leased tokens are not counted come on top.
 			extra = min(l.params.Burst, extra+l.params.Earned(outlive(l.params))+1)
 		}
 		l.allow(w.now, extra, max(outlive(l.params), quota.Second))

@@ -150,8 +150,8 @@ func TestBoundsHold(t *testing.T) {
 		all.optimisticPlain, all.at["optimistic plain"])
 }
 
-// Where messages are late and nothing else goes wrong, what nodes use of their shares comes out of
-// the limit: beyond what a bucket grants they use only what they have not had charged yet.
+// If messages are late and nothing else goes wrong, nodes use their shares within the limit: beyond
+// the grants of a bucket they use only tokens that are not charged yet.
 func TestLateAnswersHoldTheBound(t *testing.T) {
 	var mu sync.Mutex
 	var shares, failures int

@@ -71,7 +71,7 @@ func TestSlowAnswersLeaveACallerItsLimit(t *testing.T) {
 				passed, refused = passed+s.allowed, refused+s.refused
 				charged, owed := s.charged()
 				all := charged + owed
-				if c[1] != "token_bucket" { // The test's store does not say what windows hold.
+				if c[1] != "token_bucket" { // The test's store cannot report the tokens of windows.
 					all = s.allowed
 				}
 				if s.usedUp > 0 || all < s.allowed || all > s.limit*4 {

@@ -12,8 +12,8 @@ import (
 
 // A caller that is alone passes after the wait that a refusal says, also where some answers of the
 // control plane take their time, as on a busy machine: those to a request of a short limit come too
-// late to be used soon, and their tokens go back. No request is late, and no token is lost: what a
-// refusal says is the wait of an exact bucket.
+// late to be used soon, and their tokens go back. No request is late, and no token is lost: a
+// refusal names the wait of an exact bucket.
 func TestWaitsAreTrueWhereAnswersAreSlow(t *testing.T) {
 	refused, slow := 0, 0
 	for _, limit := range []string{

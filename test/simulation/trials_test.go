@@ -44,11 +44,12 @@ type arm struct {
 
 	// open are the requests whose decision is open.
 	open map[uint32]bool
-	// enforced and refused are the requests that an enforced policy let through and refused, waits
-	// those that waited, long those whose wait was nearly over: on_failure may have decided them.
+	// enforced and refused count the requests that an enforced policy let through and refused.
+	// waits counts the requests that waited, long the requests that waited nearly as long as
+	// allowed: on_failure may have decided them.
 	enforced, refused, waits, long, calls int
-	// ending are the enforced requests that have passed shortly before their fixed window ended,
-	// returning those that were refused shortly after tokens left their sliding window.
+	// ending counts the enforced requests that passed shortly before their fixed window ended,
+	// returning the requests that were refused shortly after tokens left their sliding window.
 	ending, returning int
 	limits            []policy.Limit
 	// left are when the tokens of each bucket leave its window.
@@ -165,7 +166,7 @@ func (a *arm) hurry(node, worker int) {
 	})
 }
 
-// decided notes a decision, and ends what goes on when it has lasted.
+// decided notes a decision, and ends the request after its duration.
 func (a *arm) decided(node int, d filtertest.Decision) {
 	delete(a.open, d.Stream)
 	if waited := quota.Span(a.now - a.at[d.Stream].at); waited > 0 {
@@ -228,7 +229,8 @@ func (a *arm) tried(candidates bool) (all filtertest.Tried) {
 // trialGame is a policy, in how it is tried, a fleet and the traffic.
 type trialGame struct {
 	mode, algorithm, limit string
-	// fields are what its document has beside the limit, and how is what tries it.
+	// fields are the document's fields beside the limit. how is the way of trying it: "shadow",
+	// "candidate" or a part of the keys.
 	fields, how    string
 	nodes, workers int
 	way            quota.Span
@@ -249,7 +251,8 @@ func (g *trialGame) document(how string) string {
 		if g.algorithm == "in_flight" {
 			own = `{"in_flight":1000}`
 		} else if g.algorithm != "leaky_bucket" && len(g.traffic)%2 == 0 && !strings.Contains(g.fields, `"cost"`) {
-			// It would refuse cheap requests sooner than dear ones, and have them tried first.
+			// It would refuse cheap requests sooner than dear requests, and would try cheap
+			// requests first.
 			own = `{"quota":1,"window":"2s"}`
 		}
 		limit = `"limit":` + own + `,"candidate":{"limit":` + g.limit + `}`
@@ -316,13 +319,13 @@ type foretold struct {
 	calls, triedCalls int
 }
 
-// play has one arm enforce what the other tries, on the same traffic. It compares how many requests
-// pass. Those of a local bucket differ by the few that come at the instant at which a token does.
-// Where a burst of many costs meets a central one, the order in which they arrive decides how many
-// fit. Tokens that are leased while a fixed window ends count in the next one, too, which has as
-// many less: the trial of a request that passes just before the end may be granted its tokens later
-// than the request. In leased mode it depends on what nodes hold, and after a refusal a penalty
-// multiplies what differs.
+// play runs the same traffic through two arms: one enforces the limit, the other tries it. It
+// compares the numbers of requests that pass. With a local bucket they differ by the few requests
+// that come at the instant at which a token comes back. If a burst of many costs meets a central
+// bucket, the order of arrival decides how many requests fit. Tokens that are leased while a fixed
+// window ends count in the next window too: the trial of a request that passes just before the end
+// may get its tokens later than the request. In leased mode the result depends on the tokens of
+// nodes, and after a refusal a penalty multiplies each difference.
 func (g *trialGame) play(t *testing.T, all *foretold) (problem string) {
 	enforced := newArm(t, g.document(""), g.nodes, g.workers, g.way)
 	enforced.play(g.traffic)
@@ -330,7 +333,7 @@ func (g *trialGame) play(t *testing.T, all *foretold) (problem string) {
 	tried.play(g.traffic)
 	got := tried.tried(g.how == "candidate")
 	passes, total := int(got.Allowed), int(got.Allowed+got.Refused+got.Undetermined)
-	if g.how != "candidate" { // The requests of enforced keys are counted by what became of them.
+	if g.how != "candidate" { // The requests of enforced keys are counted by their outcome.
 		passes, total = passes+tried.enforced, total+tried.enforced+tried.refused
 	}
 	off := passes + int(got.Undetermined) - enforced.enforced
@@ -360,7 +363,7 @@ func (g *trialGame) play(t *testing.T, all *foretold) (problem string) {
 	case got.Undetermined > uint64(len(g.traffic)/50):
 		return fmt.Sprintf("too many are undetermined: %+v", got)
 	case g.how == `"shadow"` && tried.waits+tried.refused > 0:
-		return fmt.Sprintf("%d waited for what is only tried, %d were refused", tried.waits, tried.refused)
+		return fmt.Sprintf("%d waited for a limit that is only tried, %d were refused", tried.waits, tried.refused)
 	case max(off, -off) > most:
 		return fmt.Sprintf("%d pass where it is enforced, but %+v and %d", enforced.enforced, got, tried.enforced)
 	}
@@ -376,8 +379,8 @@ func (g *trialGame) exact(t *testing.T) int {
 	return len(g.traffic) - int(refused)
 }
 
-// What a policy in shadow, a candidate, or the part of the keys that is not enforced yet, says that
-// enforcing would let through, enforcing lets through: in every mode, with every algorithm, on one
+// The requests that would pass by a policy in shadow, a candidate, or for keys that are not
+// enforced yet, do pass when the limit is enforced: in every mode, with every algorithm, on one
 // node and on two.
 func TestTrialsForetell(t *testing.T) {
 	seed := chooseTrialSeed()
@@ -421,8 +424,9 @@ func (g *trialGame) log() string {
 	return b.String()
 }
 
-// What weir simulate says of a log, enforcing does with the same requests: in strict mode and in
-// leased mode on one node and two, in optimistic mode on one: two pass half a burst more there.
+// The requests that weir simulate refuses in a log are the requests that enforcing refuses: in
+// strict mode and in leased mode on one node and on two, in optimistic mode on one node, because
+// two nodes pass half a burst more there.
 func TestSimulateForetells(t *testing.T) {
 	seed := chooseTrialSeed()
 	algorithms := []string{"token_bucket", "fixed_window", "sliding_window", "sliding_log", "in_flight"}
@@ -451,7 +455,7 @@ func TestSimulateForetells(t *testing.T) {
 				}
 				off := int(refused) - a.refused
 				most := 5 + a.long + len(g.traffic)/20 + a.ending + a.returning
-				if mode == "leased" { // One game depends on what nodes hold; all together must not.
+				if mode == "leased" { // One game depends on the tokens of nodes; all games together must not.
 					most = len(g.traffic) / 3
 				}
 				if max(off, -off) > most {
@@ -470,10 +474,10 @@ func TestSimulateForetells(t *testing.T) {
 	}
 }
 
-// What is only tried changes nothing: beside policies in shadow each request is decided as without
-// them, at the same instant. In leased and optimistic mode the answers to trials bring news, such
-// as how many nodes there are, and tokens to keep and claims of permits travel together: there it
-// is the same but for these.
+// Trials change nothing: beside policies in shadow each request is decided as without them, at the
+// same instant. In leased and optimistic mode the answers to trials bring news, such as how many
+// nodes there are, and tokens to keep and claims of permits travel together: there it is the same
+// but for these.
 func TestTrialsChangeNothing(t *testing.T) {
 	seed := chooseTrialSeed()
 	var requests, refused, waits [2]int

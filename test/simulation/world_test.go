@@ -57,8 +57,8 @@ type world struct {
 
 	laws  map[keyhash.Key]*law
 	grids map[keyhash.Key]*windowLaw
-	// both are laws of what nodes use of central buckets and of their shares of them together, in
-	// runs that are only late.
+	// both has the laws of the use of central buckets and of nodes' shares of them together, in
+	// runs with only late messages.
 	both map[keyhash.Key]*law
 	// judgedShares are the requests by shares that were held against these, mostOfBoth the greatest
 	// part of a bound that was reached.
@@ -323,8 +323,8 @@ func (w *world) use(n *node, h filtertest.Hit) {
 }
 
 // useBoth is a use of a central token bucket, or of a node's share of it. All nodes together use
-// what the bucket grants, and what they have not had charged yet. The tokens of a late call may be
-// used when their lease has ended, and clocks go wrong by a thousandth.
+// the tokens that the bucket grants, and tokens that are not charged yet. The tokens of a late call
+// may be used when their lease has ended, and clocks go wrong by a thousandth.
 func (w *world) useBoth(h filtertest.Hit) {
 	limit, ok := w.limitOf(h.Generation, h.Limit)
 	central := h.Source == filtertest.Central || h.Source == filtertest.Share
@@ -449,9 +449,9 @@ func (w *world) own(n *node, source filtertest.Source, limit policy.Limit) quota
 	return lease.Share(limit.Params, 1)
 }
 
-// follow has the laws of a node's own buckets keep up with a request that was refused, or for
-// several of which it is not known what each was charged: a bucket goes by the newer figures since,
-// and a share that is new is kept also when it refuses.
+// follow updates the laws of a node's own buckets after a request that was refused, or whose charge
+// in each of several buckets is unknown: the bucket uses the newer figures since then, and a new
+// share is kept even if it refuses.
 func (w *world) follow(n *node, d filtertest.Decision) {
 	for _, h := range d.Hits {
 		limit, ok := w.limitOf(h.Generation, h.Limit)
