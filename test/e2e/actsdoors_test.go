@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Every act of an operator holds for a limit of requests in flight as for others: a request that is
-// in flight all the while takes the only place. Grant and reset refuse, and say why.
+// Every act of an operator works on a limit of requests in flight as on other limits: a request
+// that is in flight all the while takes the only place. Grant and reset refuse, and say why.
 func TestEachActOnRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	policies := []actPolicy{{"local", inFlight}, {"leased", inFlight}}

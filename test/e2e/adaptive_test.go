@@ -120,7 +120,7 @@ func TestAnUpstreamIsGuarded(t *testing.T) {
 		t.Errorf("shed of %v: %.3f", classNames, shed)
 	}
 	if n := w.gauge(`weir_shed_requests{weir_policy="worker",weir_class="bulk"}`); n == 0 {
-		t.Error("the counter of what was shed of bulk is 0")
+		t.Error("the counter of requests of class bulk that were shed is 0")
 	}
 
 	time.Sleep(2 * time.Second)

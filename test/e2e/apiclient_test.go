@@ -92,7 +92,7 @@ policies:
 			continue
 		}
 		if status != http.StatusOK || refusals != 1 {
-			t.Errorf("%d after %d refusals, want 200 after one", status, refusals)
+			t.Errorf("%d after %d refusals, want 200 after one refusal", status, refusals)
 		}
 		return
 	}

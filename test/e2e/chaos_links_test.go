@@ -119,7 +119,7 @@ func (w *world) disturb(x trouble, hot, miss *latencies) {
 	x.heal()
 	bad.hold(w.t, x.name)
 	hot.bad, miss.bad = append(hot.bad, bad.hot.took()...), append(miss.bad, bad.miss.took()...)
-	w.t.Logf("%s: %d calls failed; those without a lease: %v, at most %v", x.name, failedCalls(bad.counts), bad.miss,
+	w.t.Logf("%s: %d calls failed; requests without a lease: %v, at most %v", x.name, failedCalls(bad.counts), bad.miss,
 		quantile(bad.miss.took(), 1))
 	if failedCalls(bad.counts)+bad.counts["decisions.by_failure_deny"] == 0 &&
 		quantile(bad.miss.took(), 0.5) < x.slower {

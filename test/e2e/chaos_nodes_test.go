@@ -129,7 +129,7 @@ func (w *world) stand(burst, rate float64) {
 	if held < 10 {
 		w.t.Errorf("it had %.0f tokens in hand when it was stopped, so there was nothing to use too late", held)
 	}
-	noneRefused(w.t, "beside one that stands still", callers)
+	noneRefused(w.t, "beside an Envoy that stands still", callers)
 	mustHold(w.t, "after standing still", got, burst, rate, 0, 1)
 }
 

@@ -68,7 +68,7 @@ func TestAStructForConfigurationIsExplained(t *testing.T) {
 		t.Fatal("Envoy started")
 	}
 	if !strings.Contains(err.Error(), "google.protobuf.StringValue") {
-		t.Errorf("the log does not say what it must be:\n%v", err)
+		t.Errorf("the log does not name the required type:\n%v", err)
 	}
 }
 

@@ -295,7 +295,7 @@ func TestOnlyFiveGuessesReachTheUpstream(t *testing.T) {
 	// lost.
 	shared := w.decidedByShare()
 	if reached := up.wrong.Load(); reached < 5-shared || reached > 5+shared {
-		t.Errorf("%d guesses reached the upstream, and %d requests went by the share", reached, shared)
+		t.Errorf("%d guesses reached the upstream, and the share decided %d requests", reached, shared)
 	}
 	after := up.wrong.Load()
 	got := ask(t, "POST", w.envoys[0].URL()+"/login", "x-password", "right")

@@ -23,14 +23,15 @@ import (
 var (
 	gameFor = flag.Duration("game", 0,
 		"how long TestChaosGame draws faults from -seed, half of it with Sentinels; 0 is two short games")
-	gameSeed = flag.Uint64("seed", 0, "the seed of the game; 0 draws one")
+	gameSeed = flag.Uint64("seed", 0, "the seed of the game; 0 draws a seed")
 )
 
 // The limits of the game: as much in each policy, whose callers ask for three times that.
 const (
 	gameBurst = 60
 	gameRate  = 20
-	// gameSlack is the slack of the optimistic limit: half of the burst, for each Envoy but one.
+	// gameSlack is the slack of the optimistic limit: half of the burst, for each Envoy except the
+	// first.
 	gameSlack = gameBurst / 2
 	// gameLeast is the share of a limit that callers get at least while all is well.
 	gameLeast = 0.95

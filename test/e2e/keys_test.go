@@ -16,14 +16,14 @@ import (
 func directly(config string) string {
 	const route = "route: {cluster: upstream}"
 	if strings.Count(config, route) != 1 {
-		panic("envoy.yaml no longer has one " + route)
+		panic("envoy.yaml must have one line " + route)
 	}
 	return strings.Replace(config, route, "direct_response: {status: 200}", 1)
 }
 
 // keyCount is how many keys a flood has.
 var keyCount = flag.Int("keys", 1_000_000,
-	"how many requests with as many different keys TestManyKeysLeaveMemoryFlat sends, as `make flood` says")
+	"number of requests of TestManyKeysLeaveMemoryFlat, each with a new key; `make flood` sets it")
 
 // A flood of keys can neither grow the memory of Envoy, nor hand a known client a fresh bucket, nor
 // have one refused that is within its limit.
@@ -111,7 +111,7 @@ policies:
 	// Addresses that a client writes itself stand further left and do not help it.
 	got := w.forwarded("/hops", 20, func(i int) string { return fmt.Sprintf("198.51.100.%d, 203.0.113.7", i) })
 	if got.statuses[200] != 5 {
-		t.Errorf("one address behind forged ones: %s, want 5 × 200", got)
+		t.Errorf("one address behind forged addresses: %s, want 5 × 200", got)
 	}
 	got = w.forwarded("/hops", 5, func(int) string { return "203.0.113.8" })
 	if got.statuses[200] != 5 {

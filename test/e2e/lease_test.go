@@ -49,16 +49,16 @@ func mustAdmitBut(t *testing.T, got tally, burst, rate, share, spare float64) {
 		t.Errorf("admitted %.0f, above the bound %.1f", admitted, bound)
 	}
 	if least := share*ideal - underWay - spare; admitted < least {
-		t.Errorf("admitted %.0f, under %.0f: %.0f %% of what a perfect bucket admits", admitted, least, 100*share)
+		t.Errorf("admitted %.0f, under %.0f: %.0f %% of a perfect bucket", admitted, least, 100*share)
 	}
 }
 
 // mustLend checks the requests that the Envoys of a world have let through, by leases or by asking
 // for each request, against docs/internals/guarantees.md: 98 % of a perfect bucket. Two kinds of
 // tokens are not lost. The first are tokens in hand at the end, which last for half the life of a
-// lease. The second are tokens of requests for which a busy machine has answered too late, one for
-// each request that was held for longer than Envoys ask ahead. If it answers much too late, shares
-// let requests through beside the limit, and are charged later.
+// lease. The second are tokens of requests for which a busy machine has answered too late: a token
+// for each request that was held for longer than Envoys ask ahead. If it answers much too late,
+// shares let requests through beside the limit, and are charged later.
 func (w *world) mustLend(got tally, burst, rate float64) {
 	w.t.Helper()
 	const exact, inHand = 0.98, 0.1

@@ -77,10 +77,10 @@ func (w *guests) lower(limit int) {
 	w.awaitApplied(w.apply(hallSet(limit)))
 	mark := fmt.Sprintf("q=%d;", 1000+limit)
 	for _, e := range w.envoys {
-		w.await("the workers of "+e.Name+" to go by the new limit", func(context.Context) error {
+		w.await("the workers of "+e.Name+" to use the new limit", func(context.Context) error {
 			for range 20 {
 				if by := ask(w.t, "GET", e.URL()+"/mark").Get("ratelimit-policy"); !strings.Contains(by, mark) {
-					return fmt.Errorf("one goes by %q", by)
+					return fmt.Errorf("a worker uses %q", by)
 				}
 			}
 			return nil

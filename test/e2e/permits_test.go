@@ -87,7 +87,7 @@ func TestNeverMoreInFlightOverEnvoys(t *testing.T) {
 	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: fleetPlaces})
 	c := up.rush(w.within(full(20*time.Second)), 200, w.towards().of)
 	used, exact := c.inUse(fleetLimit)
-	t.Logf("%v; places were in use for %v, those of one exact counter for %v", c, used, exact)
+	t.Logf("%v; places were in use for %v, with one exact counter for %v", c, used, exact)
 	if most := up.atMost(); most > fleetLimit {
 		t.Errorf("%d at once at the upstream, the limit is %d", most, fleetLimit)
 	}

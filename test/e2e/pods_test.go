@@ -83,7 +83,7 @@ func (p *pods) loseReadiness(t *testing.T) {
 	before := w.measured(w.envoys[1])["leases.unsent"]
 	c.mustBeDecided(t, "asked", living, true)
 	if w.measured(w.envoys[1])["leases.unsent"] == before {
-		t.Error("the Envoy without endpoints has found one for each call")
+		t.Error("the Envoy without endpoints has sent each call")
 	}
 	c.cluster.Primaries[meta].Restart()
 	c.cluster.AwaitWhole()

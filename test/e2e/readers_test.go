@@ -92,5 +92,5 @@ func TestReadersLeaveRequestsAlone(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("beside readers %.2f of what is decided in time without", most)
+	t.Errorf("beside readers %.2f of the share that is decided in time without readers", most)
 }

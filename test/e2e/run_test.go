@@ -185,7 +185,7 @@ func TestMakeRunKeepsItsPromise(t *testing.T) {
 		t.Errorf("of %d further requests: %v; at most %d may pass", n, statuses, most)
 	}
 	var after memory
-	err = stack.Await(t.Context(), "Envoy's memory to be what it was", func(ctx context.Context) error {
+	err = stack.Await(t.Context(), "Envoy's memory to be as before", func(ctx context.Context) error {
 		if after, err = memoryOf(ctx, r.admin, pid); err != nil {
 			return err
 		}

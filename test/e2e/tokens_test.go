@@ -73,7 +73,7 @@ func (a *account) used() (int64, error) {
 // not given back, less the tokens that it has earned since.
 func (a *account) awaitExact(charged, more int64) {
 	a.w.t.Helper()
-	a.w.await(fmt.Sprintf("the bucket of %s to lack %d tokens but for what has come back", a.who, charged),
+	a.w.await(fmt.Sprintf("the bucket of %s to lack %d tokens, less the tokens earned since", a.who, charged),
 		func(context.Context) error {
 			read := time.Now()
 			used, err := a.used()
@@ -190,7 +190,7 @@ func (w *world) indebted(a *account, up *spending) {
 		w.mustWait(got, 60-time.Since(a.before).Seconds(), 60) // 9000 of debt, and 1000 to reserve, at 10000 a minute.
 	}
 	if charged := up.charged[a.who].Load(); charged != 19000 {
-		w.t.Errorf("%d tokens were used, want none after those that are owed", charged)
+		w.t.Errorf("%d tokens were used, want none while tokens are owed", charged)
 	}
 }
 

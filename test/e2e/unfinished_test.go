@@ -81,7 +81,7 @@ func TestTheTokensExampleHoldsAgainstClientsThatLeave(t *testing.T) {
 	}
 	// One more than the bucket pays for, which owes the rest.
 	if most := int64(row.burst+row.rate*time.Since(begun).Seconds())/1000 + 1; passed < 10 || passed > most {
-		t.Errorf("%d of 12 streams passed one after another, want 10 to %d of 1000 tokens", passed, most)
+		t.Errorf("%d of 12 streams of 1000 tokens passed in turn, want 10 to %d", passed, most)
 	}
 	crowd := of("crowd")
 	crowd.before = time.Now()

@@ -106,7 +106,7 @@ func TestWhyARequestWasRefused(t *testing.T) {
 			return fmt.Errorf("weir top says\n%s", said)
 		}
 		if text := string(w.get("/metrics").Body); !strings.Contains(text, `weir_refused_total{policy="near",tier="all"} 5`) {
-			return errors.New("the metrics do not count what near has refused")
+			return errors.New("the metrics do not count the refusals of near")
 		}
 		return nil
 	})
@@ -136,7 +136,7 @@ func TestWhatABanRefusesIsSeen(t *testing.T) {
 	w.await("the counts", func(context.Context) error {
 		found := counted.FindStringSubmatch(string(w.get("/metrics").Body))
 		if found == nil {
-			return errors.New("the metrics do not count what the ban has refused")
+			return errors.New("the metrics do not count the refusals of the ban")
 		}
 		if n, _ := strconv.Atoi(found[1]); n < 41 {
 			return fmt.Errorf("the metrics count %d", n)

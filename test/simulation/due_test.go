@@ -181,7 +181,7 @@ func (w *world) judge(n *node, d filtertest.Decision) {
 // settle fails a run that refused a request which was surely due.
 func (w *world) settle() {
 	if w.dues.why != "" {
-		w.fail("refused what was surely due: %v of %v; %s", w.dues.denied, w.dues.modes, w.dues.why)
+		w.fail("refused requests that were surely due: %v of %v; %s", w.dues.denied, w.dues.modes, w.dues.why)
 	}
 }
 

@@ -6,20 +6,20 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// block is the unit of TinyGo's heap: whatever is allocated writes to at least one, and to its mark
-// in the collector's table.
+// block is the unit of TinyGo's heap: an allocation writes to at least one block, and to the
+// block's mark in the collector's table.
 const block = 16
 
-// A request allocates nothing in the module: what a hundred of them touch of its memory is less
-// than a block for each. Whatever one allocates is written to blocks that no earlier one has used,
-// until a collection, which the heap is large enough to do without here.
+// A request allocates nothing in the module: a hundred requests touch less of its memory than a
+// block for each request. An allocation would write to blocks that no earlier request has used,
+// until a collection. The heap is large enough here that none runs.
 func TestRequestsAllocateNothing(t *testing.T) {
 	request := get("x-key", "a", "user-agent", "test", "accept", "*/*")
 	for _, c := range ways(request) {
 		t.Run(c.name, func(t *testing.T) {
 			h := c.setup(t)
 			const n = 100
-			touched(t, h, request, n) // What is kept for later requests is there after this.
+			touched(t, h, request, n) // After this, all memory that is kept for later requests is there.
 			blocks := touched(t, h, request, n)
 			t.Logf("%d requests touch %d blocks", n, blocks)
 			if blocks >= n {

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// Envoy goes on with no request in whose callback the filter has refused one, also another one. A
-// request whose call cannot be sent fails the others that wait for a call: they are refused by
-// their policy, and it passes by its own.
+// Envoy goes on with no request in whose callback the filter has refused that request or another
+// request. A request whose call cannot be sent fails the others that wait for a call: they are
+// refused by their policy, and it passes by its own.
 func TestARefusalHoldsUpNoOtherRequest(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(
 		limits("denies", "strict", "100/1h", thenDeny, `"partition": ["header:x-denied"]`),
@@ -19,7 +19,7 @@ func TestARefusalHoldsUpNoOtherRequest(t *testing.T) {
 	w.nodes[0].SetClusters()
 	w.skip(6 * time.Millisecond)
 	other := w.request(0, 0, get("x-allowed", "a"))
-	t.Logf("the ones that waited are %v and %v, the other one is %v", asked.stream.State(), queued.stream.State(),
+	t.Logf("the waiting requests are %v and %v, the other request is %v", asked.stream.State(), queued.stream.State(),
 		other.stream.State())
 	w.advance(200 * time.Millisecond)
 	if !other.passed {
@@ -27,13 +27,13 @@ func TestARefusalHoldsUpNoOtherRequest(t *testing.T) {
 	}
 	for _, a := range []*attempt{asked, queued} {
 		if state := a.stream.State(); state != envoytest.Replied {
-			t.Errorf("one that waited is %v", state)
+			t.Errorf("a waiting request is %v", state)
 		}
 	}
 }
 
 // A request can come before a tick that is late, as in an Envoy that stood still, and does its
-// work. So one that asks for no tokens, too, finds that the call that another waits for is late.
+// work. So even a request that asks for no tokens finds that a call of another request is late.
 func TestARefusalHoldsUpNoRequestOfALocalLimit(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(
 		limits("denies", "strict", "100/1h", thenDeny, `"partition": ["header:x-denied"]`),
@@ -49,6 +49,6 @@ func TestARefusalHoldsUpNoRequestOfALocalLimit(t *testing.T) {
 	}
 	w.advance(5 * time.Millisecond)
 	if state := asked.stream.State(); state != envoytest.Replied {
-		t.Errorf("the one that waited is %v", state)
+		t.Errorf("the waiting request is %v", state)
 	}
 }

@@ -47,8 +47,8 @@ func (c *plane) keyOf(consumer string) keyhash.Key {
 }
 
 // Reports say within a second who is refused, by which policy, why and by what, of requests that
-// waited for the control plane too. API keys are reported as hashes alone, and what the policy set
-// does not name is not shown.
+// waited for the control plane too. API keys are reported as hashes alone, and headers that the
+// policy set does not name are not shown.
 func TestRefusalsAreReported(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(knows+`, "show": ["path", "header:x-app"]`,
 		limits("local", "local", "2/1h", `"match": {"paths": ["/local"]}`),
@@ -87,7 +87,7 @@ func TestRefusalsAreReported(t *testing.T) {
 		text := fmt.Sprintf("%q", wire.AppendReport(nil, &wire.Report{Decisions: &m.Decisions}))
 		if strings.Contains(text, "secret") || strings.Contains(text, "private") ||
 			strings.Contains(text, hex.EncodeToString([]byte("secret"))) {
-			t.Errorf("a message holds what must not leave the node: %s", text)
+			t.Errorf("a message has a value that must not leave the node: %s", text)
 		}
 	}
 	if n := w.counter("decisions.answered"); n == 0 || n > uint64(len(w.plane.decisions)) {

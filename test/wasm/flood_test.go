@@ -13,7 +13,7 @@ import (
 
 // A quarter of a million keys that were never seen before, through one worker and a small table:
 // memory and the number of shared keys are flat once the table is there, and keys that were
-// exhausted before stay so: the slots give up what is nearest to full first.
+// exhausted before stay so: the table drops the fullest buckets first.
 // TestMoreKeysThanTheTableHolds is about keys that are crowded out.
 func TestFloodOfKeys(t *testing.T) {
 	const flood, active, early = 250_000, 64, 20_000
@@ -92,7 +92,7 @@ func TestActiveKeysInAFlood(t *testing.T) {
 		name := "active-" + strconv.Itoa(key)
 		ok, _ := passes(t, h, 0, get("x-key", name))
 		next, want := p.Take(states[key], quota.Instant(h.Monotonic()/time.Microsecond), 1)
-		if ok { // what passed is charged; a wrong refusal is not, so it is counted once
+		if ok { // passed requests are charged; a wrong refusal is not, so it is counted once
 			states[key] = next
 		}
 		decisions++
@@ -120,9 +120,9 @@ func TestActiveKeysInAFlood(t *testing.T) {
 }
 
 // More keys than the table holds are all in use. A key that is crowded out does not start full when
-// it comes back: no caller ever gets more than its limit. What it costs is wrong refusals, few as
-// long as the table is large enough. Which keys crowd one another out is the luck of their hashes,
-// so the share that counts is the median of several tables.
+// it comes back: no caller ever gets more than its limit. The price is wrong refusals, few if the
+// table is large enough. Which keys crowd one another out is the luck of their hashes, so the share
+// that counts is the median of several tables.
 func TestMoreKeysThanTheTableHolds(t *testing.T) {
 	for _, c := range []struct {
 		keys   int     // in use, in a table for 1024

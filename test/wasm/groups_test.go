@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A request is charged in all its central buckets or in none, whatever is lost on the way: what the
-// control plane charged beyond what passed is at most what it granted in answers that were lost.
+// A request is charged in all its central buckets or in none, whichever messages are lost: the
+// control plane's charges beyond the requests that passed are at most its grants in lost answers.
 func TestGroupsAllOrNothing(t *testing.T) {
 	const seed = 11
 	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(

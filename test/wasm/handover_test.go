@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A new configuration of the plugin gives back what the old one has leased, and requests find that
-// in hand meanwhile: the bucket lacks what was used, and nothing else.
+// A new configuration of the plugin gives back the tokens that the old configuration has leased,
+// and requests may use them meanwhile: the bucket lacks only the used tokens.
 func TestANewConfigurationGivesBackWhatTheOldOneLeased(t *testing.T) {
 	for _, drain := range []time.Duration{0, 2 * time.Second} {
 		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("p", "leased", "1000/1d")), drain: drain})

@@ -59,7 +59,7 @@ func integer(t testing.TB, r *envoytest.Reply, name string) int64 {
 }
 
 // Retry-After is at least 1, never early, at most a tenth late (and rounded up), the same for all
-// who ask in one moment, and what the draft's t says.
+// requests of one moment, and equal to the draft's t.
 func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		rate string
@@ -224,8 +224,9 @@ func webTrailers(t *testing.T, contentType string, body []byte) map[string]strin
 	return trailers
 }
 
-// The Unix second at which the bucket is full never lies before one that an allowed answer named
-// earlier, whatever is asked in between. That of a refusal is when the request passes.
+// The Unix second at which the bucket is full never lies before a second that an allowed answer
+// named earlier, with any requests in between. On a refusal it is the second at which the request
+// passes.
 func TestResetNeverStepsBack(t *testing.T) {
 	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo,
 		limits("p", "local", "7/1m burst 5", costHeader)))})
@@ -268,9 +269,9 @@ func TestResetNeverStepsBack(t *testing.T) {
 	}
 }
 
-// The same where two workers answer, in every mode: what one of them knows by itself, or what the
-// node knows of a bucket of the control plane, is older than the bucket, and still no answer
-// contradicts an earlier one.
+// The same where two workers answer, in every mode: the state of one worker, or the node's copy of
+// a bucket of the control plane, is older than the bucket, and still no answer contradicts an
+// earlier answer.
 func TestWorkersNeverContradictAReset(t *testing.T) {
 	rates := map[string][]string{
 		"local":      {"100/1m", "60/1h", "200/1s burst 400", "6000/1m", "40000/1m", "2000/1h"},
@@ -289,8 +290,8 @@ func TestWorkersNeverContradictAReset(t *testing.T) {
 	}
 }
 
-// resetNeverStepsBack asks two workers of two nodes for one key, after pauses of up to so many
-// milliseconds and some of up to three seconds. Each node knows what it heard last.
+// resetNeverStepsBack asks two workers of two nodes for one key, after pauses of up to pause
+// milliseconds and some of up to three seconds. Each node knows the last answer that it received.
 func resetNeverStepsBack(t *testing.T, limit string, pause int) {
 	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setWith(legacyToo, limit)})
 	r := rand.New(rand.NewPCG(11, 12))
@@ -364,8 +365,8 @@ func TestWorkersAgreeOnTheSecond(t *testing.T) {
 	}
 }
 
-// What only a limiter may say does not reach the upstream in a client's words, whatever policy
-// applies or none.
+// Headers that only a limiter may send do not reach the upstream from a client, with any policy or
+// none.
 func TestForgedHeadersAreRemoved(t *testing.T) {
 	forged := []string{
 		"RateLimit", `"p";r=1`, "ratelimit-policy", "x", "ratelimit-reset", "1", "X-RateLimit-Limit", "9", "x-ratelimit-limit", "10",
@@ -409,7 +410,7 @@ func TestForgedHeadersAreRemoved(t *testing.T) {
 	})
 }
 
-// An upstream that limits too keeps its word where it is the stricter one.
+// If an upstream limits too and is stricter, its headers stay.
 func TestStricterUpstreamStays(t *testing.T) {
 	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo, limits("p", "local", "10/1m")))})
 	for _, c := range []struct {

@@ -14,7 +14,7 @@ type holding struct {
 	count, sum uint64
 }
 
-// mustHave holds what the histogram grew by since the last time against the times that requests
+// mustHave compares the histogram's increase since the last time with the times for which requests
 // were held, in milliseconds.
 func (h *holding) mustHave(what string, held ...uint64) {
 	h.t.Helper()
@@ -29,8 +29,8 @@ func (h *holding) mustHave(what string, held ...uint64) {
 	h.count, h.sum = count, sum
 }
 
-// The time that a request waits for tokens is a metric, however it ends. What needs no answer is
-// not in it, and neither is the time that a leaky bucket makes a request wait for its turn.
+// The time that a request waits for tokens is a metric, however it ends. It leaves out requests
+// that need no answer, and the time for which a request waits for its turn in a leaky bucket.
 func TestTheTimeThatRequestsAreHeldIsAMetric(t *testing.T) {
 	hold := func(policies ...string) *holding {
 		h := &holding{world: newWorld(t, fleet{nodes: 1, set: setOf(policies...)})}
@@ -48,7 +48,7 @@ func TestTheTimeThatRequestsAreHeldIsAMetric(t *testing.T) {
 	}
 	strict.mustHave("granted, and refused by the call after that", 7, 14)
 	strict.ask(0, 0, get("x-key", "a"))
-	strict.mustHave("refused by what is known")
+	strict.mustHave("refused without a call")
 
 	gone := strict.nodes[0].Worker(0).Request(get("x-key", "b"))
 	strict.advance(2 * quantum)
@@ -79,7 +79,7 @@ func TestTheTimeThatRequestsAreHeldIsAMetric(t *testing.T) {
 	if len(held) == 0 || len(held) > 20 {
 		t.Errorf("%d of 40 requests waited", len(held))
 	}
-	leased.mustHave("those that found no tokens in hand", held...)
+	leased.mustHave("requests that found no tokens in hand", held...)
 
 	queue := hold(limits("queue", "strict", "10/1s burst 5", forAll, `"algorithm": "leaky_bucket"`))
 	queue.ask(0, 0, get())

@@ -55,7 +55,8 @@ func TestARequestMakesOneTick(t *testing.T) {
 	}
 }
 
-// However long a worker was idle, a request finds what any VM of the process knew 10 ms before it.
+// After any idle time of a worker, a request finds everything that any VM of the process knew 10 ms
+// before it.
 func TestAnIdleWorkerCatchesUpBeforeARequest(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 3, set: setOf(limits("api", "local", "10/1m", costHeader))})
 	for i := range 20 {

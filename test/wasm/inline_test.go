@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// plain and rich make the text of a policy with a path of its own, rich one that is twice as long.
+// plain and rich return the text of a policy with its own path; rich's text is twice as long.
 func plain(i int) string {
 	return limits(fmt.Sprint("policy-", i), "local", "10/1s", fmt.Sprintf(`"match": {"paths": ["/v1/path/%d"]}`, i))
 }
@@ -29,8 +29,8 @@ func inlineSet(n int, text func(i int) string) string {
 	return setOf(all...)
 }
 
-// An inline set takes no more of a machine's memory than one that is pushed: it is read policy by
-// policy, and what that needs on the way can be used again for the next.
+// An inline set takes no more of a machine's memory than a pushed set: it is read policy by policy,
+// and the memory for reading one policy is used again for the next.
 func TestMemoryOfInlineSets(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -64,7 +64,7 @@ func TestInterleavedWorkersShareALease(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 		if used := float64(l.used) / l.most(w.now); used < 0.3 {
-			t.Errorf("seed %d: only %.0f %% of what the law allows has passed: the test says little", seed, 100*used)
+			t.Errorf("seed %d: only %.0f %% of the law's tokens have passed: the test shows little", seed, 100*used)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func TestLeasedBucketAgainstAnAdversary(t *testing.T) {
 				})
 				l.check(t, c.rate)
 				if used := float64(l.used) / l.most(12*time.Second); used < 0.3 {
-					t.Errorf("only %.0f %% of what the law allows has passed: the test says little", 100*used)
+					t.Errorf("only %.0f %% of the law's tokens have passed: the test shows little", 100*used)
 				}
 			})
 		}
@@ -286,7 +286,7 @@ func TestLapsedTokensAreCounted(t *testing.T) {
 		w.advance(100 * quantum)
 	}
 	pass(500)
-	for range 3 { // A lease never lasts so long. The next request of a worker tells what has become of it.
+	for range 3 { // A lease never lasts for 5 s. The next request of a worker reports its end.
 		w.advance(5 * time.Second)
 		pass(20)
 	}

@@ -73,7 +73,7 @@ func (c *client) neverBack(each bool) {
 		if each {
 			node = a.node
 		}
-		if a.fullAt < last[node]-time.Millisecond { // A millisecond is what it is rounded by.
+		if a.fullAt < last[node]-time.Millisecond { // It is rounded to a millisecond.
 			c.t.Errorf("at %v node %d says that the bucket is full at %v, it was %v before", a.at, a.node, a.fullAt,
 				last[node])
 		}
@@ -81,10 +81,10 @@ func (c *client) neverBack(each bool) {
 	}
 }
 
-// A client alone that waits as long as the answer says passes, whatever the algorithm and the mode,
-// whatever it costs, on one Envoy and on two in turn; and no refusal asks for more than that: what
-// comes a second and a tenth of the wait before is refused again. The reset in the answer is the
-// algorithm's own, never steps back, and true: then the bucket is full.
+// A client alone that waits for the time in the answer passes, with each algorithm, mode and cost,
+// on one Envoy and on two in turn. No refusal asks for a longer wait: a request that comes a second
+// and a tenth of the wait earlier is refused again. The reset in the answer is the algorithm's own,
+// never steps back, and true: then the bucket is full.
 func TestAClientThatWaitsAsAskedPasses(t *testing.T) {
 	for _, c := range []struct {
 		algorithm string
@@ -99,7 +99,7 @@ func TestAClientThatWaitsAsAskedPasses(t *testing.T) {
 		for _, mode := range c.modes {
 			for nodes := 1; nodes <= 2; nodes++ {
 				if (mode == "local" || mode == "optimistic") && nodes > 1 {
-					continue // Each has a bucket of its own, or does not know yet what the other has used.
+					continue // Each has its own bucket, or does not know the other's use yet.
 				}
 				t.Run(fmt.Sprint(c.algorithm, " ", mode, " ", nodes),
 					func(t *testing.T) { lifecycle(t, c.algorithm, mode, nodes) })
@@ -152,7 +152,7 @@ func lifecycle(t *testing.T, algorithm, mode string, nodes int) {
 		}
 		w.advance(full - w.now)
 		if a := c.ask(1); !a.passed || a.remaining != quota-1 {
-			t.Errorf("round %d: at the reset %d are left after one, of %d: %+v", round, a.remaining, quota, a)
+			t.Errorf("round %d: at the reset %d are left after one request, of %d: %+v", round, a.remaining, quota, a)
 		}
 	}
 	c.neverBack(mode != "strict")
@@ -186,7 +186,8 @@ func TestAFixedWindowHasOneEnd(t *testing.T) {
 					before.fullAt)
 			}
 			if a.at >= before.fullAt && a.fullAt-before.fullAt > 10*time.Second+100*time.Millisecond {
-				t.Errorf("%s: after the one that ends at %v comes one that ends at %v", mode, before.fullAt, a.fullAt)
+				t.Errorf("%s: after the window that ends at %v comes a window that ends at %v", mode,
+					before.fullAt, a.fullAt)
 			}
 			before = a
 		}

@@ -103,13 +103,13 @@ func TestPlantedBugsOfWorkersAreNotLinearizable(t *testing.T) {
 		name string
 		cas  func(uint32) uint32
 	}{
-		{"a bucket is created regardless of another one", func(cas uint32) uint32 {
+		{"a bucket is created regardless of another bucket", func(cas uint32) uint32 {
 			if cas == putIfAbsent {
 				return 0
 			}
 			return cas
 		}},
-		{"an update is written regardless of another one", func(uint32) uint32 { return 0 }},
+		{"an update is written regardless of another update", func(uint32) uint32 { return 0 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const tries = 200

@@ -38,7 +38,7 @@ func TestInFlightIsReported(t *testing.T) {
 		for i := range 6 {
 			s := f.host.Worker(i % 2).Request(get())
 			if s.State() != envoytest.Continued {
-				w.advance(300 * time.Millisecond) // The first permits of a leased limit come with a call.
+				w.advance(300 * time.Millisecond) // The first permits of a leased limit need a call.
 			}
 			if s.State() != envoytest.Continued {
 				t.Fatalf("%s: request %d is not in flight", mode, i)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A virtual machine with so many policies stays within its promise, also when it replaces them all,
+// A virtual machine with many policies stays within its promise, also when it replaces them all,
 // and while it serves requests. How long they took to be in force on this machine is printed: a new
 // machine that finds them in the shared data takes as long.
 func TestMemoryOfAMachine(t *testing.T) {

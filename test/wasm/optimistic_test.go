@@ -33,7 +33,7 @@ func TestOptimisticBoundIsReachedAndPaidBack(t *testing.T) {
 			w.advance(30 * time.Second)
 			l := optimisticLaw(t, 100, 10*quota.Second, 100, int64(nodes))
 			game := &game{world: w, law: l}
-			// The first node uses up what there is; then the others, who have heard nothing of it,
+			// The first node uses all tokens. Then the other nodes, which do not know it yet,
 			// follow.
 			w.run(600*time.Millisecond, func() {
 				for range 3 {
@@ -69,8 +69,8 @@ func TestOptimisticBoundIsReachedAndPaidBack(t *testing.T) {
 }
 
 // Random loads, delays and losses: no interval sees more than the law allows. Requests beyond the
-// slack wait for answers, of which one in seven comes too late here: what such a one has granted is
-// lost.
+// slack wait for answers, of which one in seven comes too late here: the tokens of a late answer
+// are lost.
 func TestOptimisticAgainstAnAdversary(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -103,8 +103,7 @@ func TestOptimisticAgainstAnAdversary(t *testing.T) {
 }
 
 // A caller of an optimistic limit waits as long as the answer says. At one Envoy it passes then,
-// whatever it costs. Going from one Envoy to the next it can meet one that knows more, so it may
-// wait in vain once at each.
+// whatever it costs. At the next Envoy, which may know more, it may wait in vain once.
 func TestOptimisticWaits(t *testing.T) {
 	for _, c := range []struct{ nodes, inVain int }{{1, 0}, {2, 2}, {3, 3}} {
 		most := 0

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What is still to be reported of penalties is sent although no policy has any by now, and then the
+// Offences that are not reported yet are sent although no policy has a penalty by now, and then the
 // node is idle.
 func TestPenaltiesOfAFormerPolicySetAreReported(t *testing.T) {
 	offended := limits("api", "local", "1/1h", `"penalty": {"after": {"refusals": 1, "within": "1m"}, "for": "1m"}`)

@@ -62,8 +62,8 @@ func (c *plane) say(value, tier string, special wire.Exceptions) {
 
 const byAPIKey = `"identity": {"consumer": [{"header": "x-api-key"}]}`
 
-// What a consumer has reaches every worker at once: a ban, a bypass and a limit of its own, which
-// are pushed by the hash of its value.
+// A consumer's ban, bypass and own limit reach every worker at once. They are pushed with the hash
+// of the consumer's value.
 func TestConsumersInTheFilter(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(byAPIKey, limits("p", "local", "2/1h", `"partition": ["consumer"]`))})
 	node := w.nodes[0]
@@ -104,8 +104,7 @@ func TestConsumersInTheFilter(t *testing.T) {
 	}
 }
 
-// What a look-up costs is one read of shared data, and nothing at all while no consumer has more
-// than a tier.
+// A look-up costs one read of shared data, and nothing while no consumer has more than a tier.
 func TestCostOfConsumers(t *testing.T) {
 	lookUp := map[string]uint64{"clock_time_get": 1, "proxy_get_shared_data": 1}
 	for _, c := range []struct {

@@ -66,8 +66,8 @@ func newRush(t *testing.T, f fleet) *rush {
 	return &rush{world: newWorld(t, f)}
 }
 
-// Two Envoys of two workers have as many requests in flight together as the limit says, however
-// their streams end, and hold nothing at rest.
+// Two Envoys of two workers together reach the limit of requests in flight and do not exceed it,
+// however their streams end. At rest they hold no permit.
 func TestLeasedInFlightOverEnvoys(t *testing.T) {
 	r := newRush(t, fleet{nodes: 2, workers: 2, set: leasedPlaces(`"limit": {"in_flight": 20}`)})
 	random := rand.New(rand.NewPCG(3, 4))
@@ -123,8 +123,8 @@ func TestALowerLimitHoldsAtOnce(t *testing.T) {
 	}
 }
 
-// A limit that is full through two Envoys is one to the caller, whose places are the other's: it is
-// answered as a limit that is full through one.
+// If the requests at another Envoy fill a limit, the caller gets the answer of a limit that is full
+// at this Envoy.
 func TestTheAnswerToPlacesElsewhere(t *testing.T) {
 	set := `{"version": "weir/v1", "responses": {"quota": {"status": 420}, "failure": {"status": 504}}, "policies": [
 		{"name": "places", "partition": [], "mode": "leased", "limit": {"in_flight": 4}}]}`

@@ -93,9 +93,9 @@ func TestAPluginAloneBesideOneWithAControlPlane(t *testing.T) {
 	}
 }
 
-// An inline set that is changed keeps what was used, what did not change is one bucket for old and
-// new, and the old one's figures never come back, though requests of connections from before go on
-// by it for a while.
+// A changed inline set keeps the used tokens. A policy that did not change has one bucket in both
+// sets. The old set's figures never come back, though requests on old connections still use that
+// set for a while.
 func TestAnInlineSetIsChanged(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -105,7 +105,7 @@ func TestAnInlineSetIsChanged(t *testing.T) {
 		afterOldOne int
 	}{
 		{"lowered", "1000/1s", "5/1h", 2, 3, 0},
-		{"lowered below what was used", "10/1h", "5/1h", 8, 0, 0},
+		{"lowered below the used tokens", "10/1h", "5/1h", 8, 0, 0},
 		{"raised", "5/1h", "12/1h", 5, 7, 0},
 		{"not at all", "5/1h", "5/1h", 3, 2, 0},
 	} {
@@ -115,7 +115,7 @@ func TestAnInlineSetIsChanged(t *testing.T) {
 			}
 			want := c.want
 			if algorithm == "token_bucket" && c.was == "1000/1s" {
-				want = 5 // The old limit has earned again what was used.
+				want = 5 // The old limit has earned the used tokens again.
 			}
 			t.Run(c.name+" "+algorithm, func(t *testing.T) {
 				set := func(rate, other string) []byte {

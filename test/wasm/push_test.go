@@ -33,14 +33,14 @@ func pollers(h *envoytest.Host) []int {
 	return vms
 }
 
-// One VM of a process polls, all workers get what it gets within a tick or two, and the next poll
-// says that it is in force.
+// One VM of a process polls, all workers get its snapshot within a tick or two, and the next poll
+// says that the snapshot is in force.
 func TestPushReachesEveryWorker(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 2, workers: 3})
 	w.advance(50 * quantum)
 	for i, h := range w.nodes {
 		if vms := pollers(h); len(vms) != 1 {
-			t.Errorf("node %d: polls from %v, want one", i, vms)
+			t.Errorf("node %d: polls from %v, want one VM", i, vms)
 		}
 	}
 	first := w.plane.lastPoll(0)
@@ -127,9 +127,9 @@ func TestAnotherVMTakesOverFromATrappedLeader(t *testing.T) {
 	}
 }
 
-// A snapshot that is damaged, cut short or of a format of the future is refused: the last good one
-// stays in force everywhere, and the next poll says what was refused and why. The next good one is
-// taken.
+// A snapshot that is damaged, cut short or of a format of the future is refused: the last good
+// snapshot stays in force everywhere, and the next poll names the refused version and the reason.
+// The next good snapshot is applied.
 func TestBadSnapshots(t *testing.T) {
 	good := setOf(limits("api", "local", "10/1m", costHeader))
 	other := setOf(limits("api", "local", "20/1m", costHeader), limits("more", "leased", "5/1s"))
@@ -147,7 +147,7 @@ func TestBadSnapshots(t *testing.T) {
 	}
 	for _, n := range []int{0, 1, 4, 5, 12, 13, 20, 21, 36, 37, 50, size - 1} {
 		damages = append(damages, damage{fmt.Sprint("cut to ", n), "", func(b []byte) []byte { return b[:n] }})
-		if n > 37 { // with the right checksum, so that what lies behind it is reached
+		if n > 37 { // with the right checksum, so that the content behind it is read
 			damages = append(damages, damage{fmt.Sprint("cut to ", n, " and sealed"), "",
 				func(b []byte) []byte { return wire.Reseal(b[:n]) }})
 		}
@@ -269,7 +269,7 @@ func TestListenerUpdateKeepsBuckets(t *testing.T) {
 		fresh := w.request(0, 1, get("x-key", "a"))
 		w.advance(100 * quantum)
 		if !held.passed || !fresh.passed {
-			t.Errorf("the waiting one passed: %v, the new one: %v", held.passed, fresh.passed)
+			t.Errorf("the waiting request passed: %v, the new request: %v", held.passed, fresh.passed)
 		}
 		w.plane.lag = nil
 		passed := 0
@@ -298,7 +298,7 @@ func TestListenerUpdateKeepsBuckets(t *testing.T) {
 }
 
 // VMs that start late, after a trap or with a new build of the filter, limit from their first
-// request on by what the process knows already, also while the control plane is away.
+// request on with the policies of the process, also while the control plane is away.
 func TestNewVMsKnowThePolicies(t *testing.T) {
 	again, err := envoytest.Compile(code)
 	if err != nil {

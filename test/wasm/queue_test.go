@@ -20,7 +20,7 @@ func onTime(t *testing.T, a *attempt, due time.Duration) {
 	}
 }
 
-// A request that waits for its turn makes a tick come then, and few others.
+// A request that waits for its turn causes a tick at that time, and few further ticks.
 func TestTicksComeWhenATurnDoes(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(queue("local", "4"))})
 	ticks := func(d time.Duration) uint64 {
@@ -92,7 +92,7 @@ func TestQueueUnderLoad(t *testing.T) {
 	}
 }
 
-// As many requests as may are held back in one VM; the next one is refused, and takes no place.
+// One VM holds back maxWaiting requests. The next request is refused, and takes no place.
 func TestHeldRequestsAreBounded(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("queue", "local", "1000/1s burst 3000", forAll, `"algorithm": "leaky_bucket"`, `"max_wait": "10s"`))})
 	for i := range maxWaiting + 1 {
@@ -113,6 +113,6 @@ func TestHeldRequestsAreBounded(t *testing.T) {
 		t.Errorf("%d wait for ever", len(w.waiting))
 	}
 	if a := w.request(0, 0, get()); !a.passed {
-		t.Error("those that were refused took places")
+		t.Error("the refused requests took places")
 	}
 }

@@ -92,8 +92,8 @@ func (r *reference) room(now int64) int64 {
 }
 
 // A quarter of a million requests to the built module, at random times and costs and with a clock
-// that steps back at times, are decided as by the full log: allowed or not, what is left, and the
-// wait to the microsecond.
+// that steps back at times, are decided as by the full log: allowed or not, the tokens left, and
+// the wait to the microsecond.
 func TestWindowsAgainstTheFullLog(t *testing.T) {
 	const seed, operations = 7, 60_000
 	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter,

@@ -38,7 +38,7 @@ type shop struct {
 
 const staysFor = 300 * time.Millisecond
 
-// come has a caller come that is not there, after a while.
+// come lets an absent caller come after a while.
 func (s *shop) come(caller *stay) (isIn bool) {
 	if caller.stream != nil && caller.stream.State() == envoytest.Replied {
 		s.rejected++

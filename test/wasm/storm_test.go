@@ -15,8 +15,8 @@ import (
 )
 
 // textbook is a token bucket as textbooks have it: a level that grows with time, up to the burst.
-// It shares no code with the filter. Levels are in parts of a token; a microsecond earns as many
-// parts as there are tokens in the quota, so nothing is ever rounded.
+// It shares no code with the filter. Levels are in parts of a token. A microsecond earns quota
+// parts, so nothing is ever rounded.
 type textbook struct {
 	quota, burst int64
 	window       int64 // in microseconds, and the parts of a token
@@ -29,8 +29,8 @@ func newTextbook(quota int64, window time.Duration, burst int64) *textbook {
 	return b
 }
 
-// take answers a request of n tokens at a time in microseconds. Retry is the wait of a refused one,
-// full the time to a full bucket.
+// take answers a request of n tokens at a time in microseconds. Retry is the wait of a refused
+// request, full the time to a full bucket.
 func (b *textbook) take(now, n int64) (allowed bool, left, retry, full int64) {
 	b.level = min(b.burst*b.window, b.level+(now-b.last)*b.quota)
 	b.last = now
@@ -72,9 +72,8 @@ var traffics = []traffic{
 	bursts(64, 300*time.Millisecond),
 }
 
-// Whichever workers requests come to, and however they come, a local bucket is one bucket: each
-// decision, what remains, the wait and the time to a full bucket are those of the textbook, to the
-// microsecond.
+// With any workers and any traffic, a local bucket is one bucket: each decision, the remaining
+// tokens, the wait and the time to a full bucket agree with the textbook, to the microsecond.
 func TestLocalBucketIsTheTextbooksInEveryStorm(t *testing.T) {
 	const requests = 2000
 	for _, workers := range []int{1, 2, 8} {
@@ -113,10 +112,10 @@ func TestLocalBucketIsTheTextbooksInEveryStorm(t *testing.T) {
 	}
 }
 
-// A leased bucket of one node: what has passed when it is used up is what it had and has earned
-// since, within one token for each worker, and what is earned in four back-offs, which an
-// overloaded node leaves at the control plane. What answers say is older than the bucket by what
-// was asked for or earned since the last answer: a fifth of it at most.
+// A leased bucket of one node: when it is used up, the requests that passed are its tokens at first
+// and earned since. They may differ by one token for each worker, and by the tokens earned in four
+// back-offs, which an overloaded node leaves at the control plane. Answers lag behind the bucket by
+// the tokens asked for or earned since the last answer: a fifth of it at most.
 func TestLeasedBucketIsUsedUpInEveryStorm(t *testing.T) {
 	for _, workers := range []int{1, 2, 8} {
 		for i, traffic := range traffics {
@@ -149,17 +148,17 @@ func TestLeasedBucketIsUsedUpInEveryStorm(t *testing.T) {
 	}
 }
 
-// offTextbook is by how many tokens of a bucket of 1000 an hour answers said too few or too many.
-// Which of those that were decided in one instant came first is not known: the one whose answer
-// says most.
+// offTextbook returns the largest error of the answers, in tokens of a bucket of 1000 an hour. The
+// order of decisions of one instant is unknown: it takes the answer with the most tokens as the
+// first.
 func offTextbook(t *testing.T, b *textbook, passed []*attempt) (off int64) {
 	t.Helper()
 	told := make(map[*attempt]map[string]int64, len(passed))
 	for _, a := range passed {
 		told[a] = draft11(t, a.stream.Reply().Header("ratelimit"))[0].params
 	}
-	// A worker goes on with so many requests at once: some of those that one answer decides end a
-	// millisecond after the others.
+	// A worker goes on with many requests at once: some requests of one answer end a millisecond
+	// after its first requests.
 	slices.SortStableFunc(passed, func(a, b *attempt) int {
 		at, before := a.ended.Truncate(10*time.Millisecond), b.ended.Truncate(10*time.Millisecond)
 		return cmp.Or(cmp.Compare(at, before), cmp.Compare(told[b]["r"], told[a]["r"]))

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A limit that does not follow the calendar goes by a clock that no operator sets. A bucket that is
+// A limit that does not follow the calendar uses a clock that no operator sets. A bucket that is
 // used up stays so when the wall clock of the machine is set, and is full when its time has passed.
 func TestTheWallClockChangesNoLimit(t *testing.T) {
 	for _, c := range []struct{ mode, algorithm string }{

@@ -109,7 +109,8 @@ func (c *Cluster) introduce(buses map[*Server]int) {
 	c.t.Fatalf("the members of the cluster have not met within %v", startTimeout)
 }
 
-// knows reports whether a member has met another: while they shake hands it has no name for it.
+// knows reports whether a member has met another: before the end of their handshake the other's id
+// is missing.
 func (s *Server) knows(other *Server) bool {
 	return strings.Contains(s.Do("CLUSTER", "NODES"), other.Do("CLUSTER", "MYID"))
 }
