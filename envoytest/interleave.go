@@ -119,7 +119,7 @@ func (l *threadLock) Lock() {
 	for attempt := 0; !l.mu.TryLock(); attempt++ {
 		if attempt == maxAttempts {
 			panic(fmt.Sprintf(
-				"envoytest: a function of Interleave waits for a worker that nobody leaves, after %d steps",
+				"envoytest: a function of Interleave waits for a worker that no function leaves, after %d steps",
 				len(t.steps)))
 		}
 		t.handOver()

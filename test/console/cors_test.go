@@ -154,8 +154,8 @@ func TestAPageOfAnotherOriginSeesItsRefusal(t *testing.T) {
 			p.do(chromedp.Navigate(shop.URL))
 			for i, want := range c.want {
 				got := p.buys(fmt.Sprintf("%s/buy/%d", envoy, i))
-				told := strings.Contains(got.Article, "used up") && got.Retry != ""
-				if got.Status != want || want == 429 && !told || want == 200 && got.Article != "sold" ||
+				explained := strings.Contains(got.Article, "used up") && got.Retry != ""
+				if got.Status != want || want == 429 && !explained || want == 200 && got.Article != "sold" ||
 					want > 0 && !strings.Contains(got.Limits, `"buyers";r=`) {
 					t.Errorf("request %d: the page sees %+v, want status %d", i+1, got, want)
 				}

@@ -18,8 +18,8 @@ import (
 var screens = []string{"", "policies", "policies/shorten-per-ip", "callers", "nodes", "changes", "settings", "edit",
 	"explain"}
 
-// axe-core finds nothing on any screen, whatever one may do there, in either theme, on a desk and on
-// a telephone.
+// axe-core finds nothing on any screen, whatever one may do there, in either theme, on a desktop
+// and on a telephone.
 func TestScreensHaveNoViolationOfAxe(t *testing.T) {
 	for role, token := range map[string]string{"an admin": stack.Token, "a viewer": stack.Viewer} {
 		p := open(t, token)
@@ -64,7 +64,7 @@ func TestDialogsHaveNoViolationOfAxe(t *testing.T) {
 	})
 }
 
-// eachLook shows the page in each theme, on a desk and on a telephone.
+// eachLook shows the page in each theme, on a desktop and on a telephone.
 func (p *page) eachLook(see func(look string, width int64)) {
 	for _, theme := range []string{"light", "dark"} {
 		for _, width := range []int64{1440, 390} {

@@ -279,8 +279,8 @@ func TestAnAssignedTierIsInForceWithinASecond(t *testing.T) {
 		for _, e := range w.envoys {
 			w.await("tier "+tier+" at "+e.Name, func(context.Context) error {
 				a := ask(t, http.MethodGet, e.URL()+"/", "x-api-key", "alice")
-				if told, _, _ := strings.Cut(a.Get("RateLimit-Policy"), ";w="); told == announced[tier] &&
-					(told != "" || a.status == 200) {
+				if policy, _, _ := strings.Cut(a.Get("RateLimit-Policy"), ";w="); policy == announced[tier] &&
+					(policy != "" || a.status == 200) {
 					return nil
 				}
 				return fmt.Errorf("%d, RateLimit-Policy %q", a.status, a.Get("RateLimit-Policy"))

@@ -36,7 +36,7 @@ func TestChaosConnectionsAreSwallowed(t *testing.T) {
 	w.endure(fault{name: "control plane and Redis", ladder: true,
 		inflict: func() { heal = append(heal, toRedis.swallow()) },
 		heal: func() {
-			w.awaitTold()
+			w.awaitStoreAway()
 			whole()
 		},
 	}, either(1, 4))

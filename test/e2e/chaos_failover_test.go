@@ -22,7 +22,7 @@ func TestChaosALateReplicaTakesOver(t *testing.T) {
 	w.serve.RedisURL = fmt.Sprintf("redis://127.0.0.1:%d/0", way.port)
 	w.startControlPlane()
 	w.awaitApplied(w.apply(chaotic))
-	const told = "another Redis process keeps the state of buckets"
+	const logged = "another Redis process keeps the state of buckets"
 	rounds := either(2, 20)
 	denies, callers := w.crowd("/denies", 100), w.withinLimits(w.envoys...)
 	time.Sleep(2 * time.Second) // Until nothing is left of the burst: a drained bucket gets no burst anew.
@@ -48,9 +48,9 @@ func TestChaosALateReplicaTakesOver(t *testing.T) {
 		missed += granted - counted(replica, "replication", "slave_repl_offset:")
 		replica.Do("REPLICAOF", "NO", "ONE")
 		way.sendTo(replica.Addr())
-		w.await("the takeover to be told", func(context.Context) error {
-			if n := strings.Count(w.controlPlane.Stderr.String(), told); n < round+1 {
-				return fmt.Errorf("the log tells of %d", n)
+		w.await("the log line of the takeover", func(context.Context) error {
+			if n := strings.Count(w.controlPlane.Stderr.String(), logged); n < round+1 {
+				return fmt.Errorf("the log has %d", n)
 			}
 			return nil
 		})

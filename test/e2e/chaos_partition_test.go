@@ -87,7 +87,7 @@ func TestChaosPartitions(t *testing.T) {
 		w.endure(fault{name: "control plane and Redis: " + h.name, ladder: true,
 			inflict: func() { toRedis.part(h.streams) },
 			heal: func() {
-				w.awaitTold()
+				w.awaitStoreAway()
 				toRedis.heal()
 			},
 		}, either(1, 4))

@@ -198,7 +198,7 @@ func TestChaosTheDiskOfRedis(t *testing.T) {
 	disk := redistest.NewDisk(t)
 	w := startChaoticOn(t, disk.Start("--appendonly", "yes", "--appendfsync", "everysec"))
 	w.endure(fault{name: "a full disk", ladder: true, inflict: disk.Fill, heal: func() {
-		w.awaitTold()
+		w.awaitStoreAway()
 		a, err := w.controlPlane.Call(w.within(patience), http.MethodPut, "/v1/policyset",
 			[]byte(strings.ReplaceAll(chaotic, "quota: 300", "quota: 301")), "If-Match", "*", "Content-Type",
 			"application/yaml")
@@ -209,7 +209,7 @@ func TestChaosTheDiskOfRedis(t *testing.T) {
 		disk.Mend()
 	}, happened: w.hasAnswered("MISCONF")}, either(1, 4))
 	w.endure(fault{name: "a disk that hangs", ladder: true, inflict: disk.Hang, heal: func() {
-		w.awaitTold()
+		w.awaitStoreAway()
 		disk.Mend()
 	}}, either(1, 4))
 }
@@ -253,8 +253,8 @@ func TestChaosDisksUnderSentinels(t *testing.T) {
 	}
 }
 
-// awaitTold waits until the control plane says that its store is away.
-func (w *world) awaitTold() {
+// awaitStoreAway waits until the control plane reports that its store is away.
+func (w *world) awaitStoreAway() {
 	w.t.Helper()
 	w.await("the control plane to tell of its store", func(ctx context.Context) error {
 		return w.tellsOfStore(ctx, w.controlPlane)

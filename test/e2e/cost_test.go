@@ -163,9 +163,9 @@ func TestWhatEndsARequestIsCounted(t *testing.T) {
 		})
 	}
 	const said = `"work";r=`
-	told := ask(t, "GET", url+"/ok").Get("RateLimit")
-	if want := fmt.Sprint(said, 100-3*kept-3); !strings.Contains(told, want) {
-		t.Errorf("RateLimit is %q, want %s", told, want)
+	got := ask(t, "GET", url+"/ok").Get("RateLimit")
+	if want := fmt.Sprint(said, 100-3*kept-3); !strings.Contains(got, want) {
+		t.Errorf("RateLimit is %q, want %s", got, want)
 	}
 	stats, err := w.envoys[0].Admin(w.ctx, "/stats/prometheus?filter=vm_reload")
 	for _, name := range []string{"envoy_wasm_weir_vm_reload_success", "envoy_wasm_weir_vm_reload_failure"} {

@@ -59,9 +59,9 @@ policies:
 	if got := statuses(t, 4, w.envoys[0].URL()+"/strict", with("carol", 2)...); got != "200 200 429 429" {
 		t.Errorf("a number: %s", got)
 	}
-	told := ask(t, http.MethodGet, w.envoys[0].URL()+"/strict", with("dave", 5)...).Get("RateLimit-Policy")
-	if !strings.HasPrefix(told, `"strict";q=5`) {
-		t.Errorf("a client with a quota of 5 receives %s", told)
+	got := ask(t, http.MethodGet, w.envoys[0].URL()+"/strict", with("dave", 5)...).Get("RateLimit-Policy")
+	if !strings.HasPrefix(got, `"strict";q=5`) {
+		t.Errorf("a client with a quota of 5 receives %s", got)
 	}
 }
 

@@ -167,16 +167,16 @@ func TestTheReadmeShowsARealRefusal(t *testing.T) {
 		if want := fmt.Sprintf("HTTP/1.1 %d %s", real.status, http.StatusText(real.status)); lines[0] != want {
 			t.Errorf("%s says %s, the answer is %s", b, lines[0], want)
 		}
-		told := map[string]bool{"Date": true, "Server": true, "Content-Length": true} // Not Weir's.
+		known := map[string]bool{"Date": true, "Server": true, "Content-Length": true} // Not Weir's.
 		for _, line := range lines[1:] {
 			name, value, _ := strings.Cut(line, ": ")
-			told[http.CanonicalHeaderKey(name)] = true
+			known[http.CanonicalHeaderKey(name)] = true
 			if got := real.Get(name); withoutNumbers(got) != withoutNumbers(value) {
 				t.Errorf("%s says %s, the answer has %q", b, line, got)
 			}
 		}
 		for name := range real.Header {
-			if !told[name] {
+			if !known[name] {
 				t.Errorf("%s does not show %s", b, name)
 			}
 		}

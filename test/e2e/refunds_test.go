@@ -45,9 +45,9 @@ func TestGoodAnswersLeaveTheBucketFull(t *testing.T) {
 			}
 		}
 		w.awaitCounter(w.envoys[0], "weir.costs.refunded_tokens", int64(n*(answers+1)+answers))
-		told := ask(t, "GET", url+"/"+mode).Get("RateLimit")
-		if !strings.Contains(told, "r=99;t=2592") {
-			t.Errorf("%s: after %d answers that cost nothing: %s", mode, answers, told)
+		got := ask(t, "GET", url+"/"+mode).Get("RateLimit")
+		if !strings.Contains(got, "r=99;t=2592") {
+			t.Errorf("%s: after %d answers that cost nothing: %s", mode, answers, got)
 		}
 		if mode != "local" {
 			w.awaitLevel(mode, 100)

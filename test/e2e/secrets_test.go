@@ -46,7 +46,7 @@ func TestKeysAndTokensStayWhereTheyAre(t *testing.T) {
 	w.startControlPlane()
 	w.awaitApplied(w.apply(keysOfTheTest))
 	w.useKeys()
-	w.await("a refusal to be told of", func(context.Context) error {
+	w.await("a refusal to be reported", func(context.Context) error {
 		if answer := w.get("/v1/decisions"); !strings.Contains(string(answer.Body), `"strict"`) {
 			return fmt.Errorf("there is %s", answer.Body)
 		}

@@ -728,7 +728,7 @@ func (w *lone) againstExact(q question, d decided, retry int64) {
 	}
 	w.seen["held against exact"]++
 	spread := min(longest/10, 30*quota.Second)
-	if told := quota.Span(retry) * quota.Second; told > longest+spread+1200*quota.Millisecond {
+	if asked := quota.Span(retry) * quota.Second; asked > longest+spread+1200*quota.Millisecond {
 		w.fail("too long", "%d s are asked for, %d µs are enough: %+v %s", retry, longest, q, d.Answer)
 	}
 }

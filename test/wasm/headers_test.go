@@ -351,16 +351,16 @@ func TestWorkersAgreeOnTheSecond(t *testing.T) {
 			h.StepWallClock(next - off)
 			off = next
 			w.advance(millis(r, 0, 20))
-			told := ask(r.IntN(2), "0")
-			if told < last || told > first+1 {
-				t.Fatalf("%s: the bucket is full at %d, after %d and, at first, %d", mode, told, last, first)
+			fullAt := ask(r.IntN(2), "0")
+			if fullAt < last || fullAt > first+1 {
+				t.Fatalf("%s: the bucket is full at %d, after %d and, at first, %d", mode, fullAt, last, first)
 			}
-			last = told
+			last = fullAt
 		}
 		h.StepWallClock(-time.Hour - off)
 		w.advance(30 * time.Millisecond)
-		if told := ask(0, "0"); told != last-3600 {
-			t.Errorf("%s: the bucket is full at %d, after %d an hour ago", mode, told, last)
+		if fullAt := ask(0, "0"); fullAt != last-3600 {
+			t.Errorf("%s: the bucket is full at %d, after %d an hour ago", mode, fullAt, last)
 		}
 	}
 }

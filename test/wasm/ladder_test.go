@@ -59,8 +59,8 @@ func (c *plane) hearLadder(node int, m *wire.Ladder) {
 	c.reports = append(c.reports, r)
 }
 
-// toldLast is the last report, as text.
-func (c *plane) toldLast() string {
+// lastReport returns the last report as text.
+func (c *plane) lastReport() string {
 	if len(c.reports) == 0 {
 		return "nothing"
 	}
@@ -110,7 +110,7 @@ func TestTheLadderIsReported(t *testing.T) {
 	w.plane.silence()
 	failed := w.now
 	w.run(1500*time.Millisecond, everything)
-	if got := w.plane.toldLast(); got != "deny map[allows:share denies:deny idle:leases shares:share]" {
+	if got := w.plane.lastReport(); got != "deny map[allows:share denies:deny idle:leases shares:share]" {
 		t.Errorf("after 1.5 s: %s", got)
 	}
 	if first := w.plane.reports[0].at - failed; first > 500*time.Millisecond {
@@ -121,22 +121,22 @@ func TestTheLadderIsReported(t *testing.T) {
 	}
 	w.run(5*time.Second, everything)
 	const full = "deny map[allows:allow denies:deny idle:leases shares:share]"
-	if got := w.plane.toldLast(); got != full {
+	if got := w.plane.lastReport(); got != full {
 		t.Errorf("after local_for: %s", got)
 	}
 	// It is reported again every ten seconds, also when no request comes any more.
 	before := len(w.plane.reports)
 	w.advance(30 * time.Second)
-	if n := len(w.plane.reports) - before; n != 3 && n != 2 || w.plane.toldLast() != full {
-		t.Errorf("%d reports in 30 s, at last %s", n, w.plane.toldLast())
+	if n := len(w.plane.reports) - before; n != 3 && n != 2 || w.plane.lastReport() != full {
+		t.Errorf("%d reports in 30 s, at last %s", n, w.plane.lastReport())
 	}
 	// The way back needs no request either, and is reported once.
 	w.plane.lease = nil
 	before = len(w.plane.reports)
 	w.advance(20 * time.Second)
-	if n := len(w.plane.reports) - before; n > 2 || w.plane.toldLast() != "normal map[]" ||
+	if n := len(w.plane.reports) - before; n > 2 || w.plane.lastReport() != "normal map[]" ||
 		w.step() != policy.StepGround {
-		t.Errorf("after the recovery: %d reports, at last %s; the process is on %v", n, w.plane.toldLast(), w.step())
+		t.Errorf("after the recovery: %d reports, at last %s; the process is on %v", n, w.plane.lastReport(), w.step())
 	}
 	for step := policy.StepGround; step < policy.Steps; step++ {
 		entered, left := w.counter("ladder.entered_"+step.String()), w.counter("ladder.left_"+step.String())
@@ -165,12 +165,12 @@ func TestAPushOnTheLadder(t *testing.T) {
 	w.plane.silence()
 	each := func() { w.request(0, int(w.now/quantum)%2, get("x-key", fmt.Sprint(w.now%5))) }
 	w.run(2*time.Second, each)
-	if got := w.plane.toldLast(); !strings.HasPrefix(got, "deny map[one:deny") {
+	if got := w.plane.lastReport(); !strings.HasPrefix(got, "deny map[one:deny") {
 		t.Errorf("before: %s", got)
 	}
 	w.plane.push(setOf(limits("zero", "leased", "100/1s", `"on_failure": {"then": "local"}`)))
 	w.run(2500*time.Millisecond, each)
-	if got := w.plane.toldLast(); got != "share map[zero:share]" || w.step() != policy.StepShare {
+	if got := w.plane.lastReport(); got != "share map[zero:share]" || w.step() != policy.StepShare {
 		t.Errorf("after: %s, on %v", got, w.step())
 	}
 }

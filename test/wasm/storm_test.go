@@ -95,16 +95,16 @@ func TestLocalBucketIsTheTextbooksInEveryStorm(t *testing.T) {
 					passed, s := passes(t, h, r.IntN(workers), get("x-cost", strconv.FormatInt(cost, 10)))
 					allowed, left, retry, full := b.take(now.Microseconds(), cost)
 					d, _ := readDecision(t, s)
-					switch told := draft11(t, s.Reply().Header("ratelimit"))[0].params; {
+					switch limits := draft11(t, s.Reply().Header("ratelimit"))[0].params; {
 					case passed != allowed, d.remaining != left:
 						t.Fatalf("seed %d, request %d of cost %d: passed %v, %d left; the textbook says %v, %d", i, n,
 							cost, passed, d.remaining, allowed, left)
 					case !passed && d.retry != retry:
 						t.Fatalf("seed %d, request %d of cost %d: retry in %d µs, the textbook says %d", i, n, cost,
 							d.retry, retry)
-					case passed && (told["r"] != left || told["t"] != roundUp(full, 1e6)):
+					case passed && (limits["r"] != left || limits["t"] != roundUp(full, 1e6)):
 						t.Fatalf("seed %d, request %d of cost %d: the client sees %v, the textbook says %d left, "+
-							"full in %d µs", i, n, cost, told, left, full)
+							"full in %d µs", i, n, cost, limits, left, full)
 					}
 				}
 			})
@@ -153,21 +153,21 @@ func TestLeasedBucketIsUsedUpInEveryStorm(t *testing.T) {
 // first.
 func offTextbook(t *testing.T, b *textbook, passed []*attempt) (off int64) {
 	t.Helper()
-	told := make(map[*attempt]map[string]int64, len(passed))
+	limits := make(map[*attempt]map[string]int64, len(passed))
 	for _, a := range passed {
-		told[a] = draft11(t, a.stream.Reply().Header("ratelimit"))[0].params
+		limits[a] = draft11(t, a.stream.Reply().Header("ratelimit"))[0].params
 	}
 	// A worker goes on with many requests at once: some requests of one answer end a millisecond
 	// after its first requests.
 	slices.SortStableFunc(passed, func(a, b *attempt) int {
 		at, before := a.ended.Truncate(10*time.Millisecond), b.ended.Truncate(10*time.Millisecond)
-		return cmp.Or(cmp.Compare(at, before), cmp.Compare(told[b]["r"], told[a]["r"]))
+		return cmp.Or(cmp.Compare(at, before), cmp.Compare(limits[b]["r"], limits[a]["r"]))
 	})
 	last := time.Duration(0)
 	for _, a := range passed {
 		last = max(last, a.ended)
 		_, left, _, full := b.take(last.Microseconds(), 1)
-		r, wait := told[a]["r"], told[a]["t"]
+		r, wait := limits[a]["r"], limits[a]["t"]
 		off = max(off, left-r, r-left, (wait-full/1e6)*10/36, (full/1e6-wait)*10/36)
 	}
 	return off

@@ -94,10 +94,10 @@ func (w *world) send(
 	return response.StatusCode, body, err
 }
 
-// times are how long something took at each node, in ascending order.
+// times has the duration of something at each node, in ascending order.
 type times []time.Duration
 
-// at is the time that a share p of them, 0 to 1, did not exceed.
+// at returns the duration that a share p of them, 0 to 1, did not exceed.
 func (t times) at(p float64) time.Duration {
 	if len(t) == 0 {
 		return 0
@@ -105,9 +105,8 @@ func (t times) at(p float64) time.Duration {
 	return t[min(int(p*float64(len(t))), len(t)-1)]
 }
 
-// push stores a policy set pushes times, and measures from the moment of each PUT how long it took
-// until each node had it, and until the control plane had each node's acknowledgement and showed
-// it.
+// push stores a policy set pushes times. From the moment of each PUT it measures the time until
+// each node has it, and the time until the control plane shows each node's acknowledgement.
 func (w *world) push(ctx context.Context, nodes, pushes int) (reached, acknowledged times, err error) {
 	var mu sync.Mutex
 	begin, current, left := time.Time{}, uint64(0), 0
@@ -140,7 +139,7 @@ func (w *world) push(ctx context.Context, nodes, pushes int) (reached, acknowled
 		if err != nil {
 			return nil, nil, err
 		}
-		told, err := w.acknowledged(ctx, begin, version, nodes)
+		after, err := w.acknowledged(ctx, begin, version, nodes)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -155,14 +154,14 @@ func (w *world) push(ctx context.Context, nodes, pushes int) (reached, acknowled
 			mu.Unlock()
 			continue
 		}
-		acknowledged = append(acknowledged, told...)
+		acknowledged = append(acknowledged, after...)
 	}
 	return reached, acknowledged, nil
 }
 
 // acknowledged waits until the control plane says that all nodes have applied a version, and
-// returns how long that took at each.
-func (w *world) acknowledged(ctx context.Context, begin time.Time, version uint64, nodes int) (told times, err error) {
+// returns the time that each node needed.
+func (w *world) acknowledged(ctx context.Context, begin time.Time, version uint64, nodes int) (after times, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	known := map[string]bool{}
@@ -175,7 +174,7 @@ func (w *world) acknowledged(ctx context.Context, begin time.Time, version uint6
 		for _, n := range list {
 			if n.Applied >= version && !known[n.ID] {
 				known[n.ID] = true
-				told = append(told, took)
+				after = append(after, took)
 			}
 		}
 		if len(known) < nodes {
@@ -183,5 +182,5 @@ func (w *world) acknowledged(ctx context.Context, begin time.Time, version uint6
 		}
 		return nil
 	})
-	return told, err
+	return after, err
 }
