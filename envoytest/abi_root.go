@@ -20,7 +20,7 @@ func (v *vm) abiLog(a []uint64) status {
 
 func (v *vm) abiGetLogLevel(a []uint64) status { return v.put32(a[0], uint32(Trace)) }
 
-// abiGetCurrentTime is the wall clock.
+// abiGetCurrentTime writes the wall clock.
 func (v *vm) abiGetCurrentTime(a []uint64) status {
 	return v.put64(a[0], uint64(v.h.Now().UnixNano()))
 }

@@ -181,7 +181,7 @@ func (c *Call) timeOut() {
 	c.deliver(proxyResponse("504", "upstream request timeout"))
 }
 
-// proxyResponse is an answer that the proxy makes itself.
+// proxyResponse returns an answer that the proxy makes itself.
 func proxyResponse(status, body string) *callResponse {
 	return &callResponse{body: []byte(body), headers: newHeaderMap(inlineResponseHeaders, [][2]string{
 		{":status", status}, {"content-length", strconv.Itoa(len(body))}, {"content-type", "text/plain"},

@@ -106,7 +106,7 @@ func (m *headerMap) replace(name, value string) {
 	m.add(name, value)
 }
 
-// byteSize is the size that the ABI speaks of: of names and values alone.
+// byteSize returns the size of all names and values, without separators, as in the ABI.
 func (m *headerMap) byteSize() int {
 	n := 0
 	for _, p := range m.pairs {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// drive is a function for Interleave: one request on a worker.
+// drive returns a function for Interleave: one request on a worker.
 func drive(h *Host, worker int, script string) func() {
 	return func() { h.Worker(worker).Request(get("request", script)).Cancel() }
 }

@@ -54,7 +54,7 @@ func start(t *testing.T, opt Options) *Host {
 	return h
 }
 
-// prepare is start without Start.
+// prepare makes a host as start does, but does not call Start.
 func prepare(t *testing.T, opt Options) *Host {
 	t.Helper()
 	if opt.T == nil {
@@ -75,7 +75,7 @@ type quiet struct{}
 
 func (quiet) Errorf(string, ...any) {}
 
-// get is a request with a script for each of its callbacks, given as name and script in turn.
+// get returns a request with a script for each of its callbacks, given as name and script in turn.
 func get(scripts ...string) Request {
 	r := Request{Headers: [][2]string{{":method", "GET"}, {":path", "/x?q=1"}, {":authority", "a.example"}}}
 	for i := 0; i < len(scripts); i += 2 {

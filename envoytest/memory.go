@@ -40,7 +40,7 @@ func (v *vm) give(value []byte, ptrPtr, sizePtr uint64) status {
 	return v.put32(sizePtr, uint32(len(value)))
 }
 
-// giveString is give for a string.
+// giveString does the same for a string.
 func (v *vm) giveString(value string, ptrPtr, sizePtr uint64) status {
 	v.scratch = append(v.scratch[:0], value...)
 	return v.give(v.scratch, ptrPtr, sizePtr)

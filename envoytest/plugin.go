@@ -197,7 +197,7 @@ func (t *thread) closeIfUnused(v *vm) {
 	v.close()
 }
 
-// finishShutdown is proxy_done of a root context that was asked to end: it is deleted when the
+// finishShutdown handles proxy_done of a root context that was asked to end: it is deleted when the
 // guest's call returns.
 func (v *vm) finishShutdown(root *wasmContext) status {
 	if !root.shutdown {

@@ -69,7 +69,7 @@ func (c *wasmContext) property(path string) ([]byte, bool) {
 	return c.stream.property(path)
 }
 
-// property is the part of a stream's properties that follow from the request and the response.
+// property returns the part of a stream's properties that follow from the request and the response.
 func (s *Stream) property(path string) ([]byte, bool) {
 	switch path {
 	case "source\x00address":
@@ -121,5 +121,5 @@ func (s *Stream) requestHeader(name string) ([]byte, bool) {
 	return []byte(value), ok
 }
 
-// number is how integers come to a guest: 8 bytes, little-endian.
+// number encodes an integer for a guest: 8 bytes, little-endian.
 func number(n int64) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(n)) }

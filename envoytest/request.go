@@ -44,7 +44,7 @@ func (w *Worker) Request(r Request) *Stream {
 	return s
 }
 
-// withoutVM is a request on a thread whose plugin is gone.
+// withoutVM handles a request on a thread whose plugin is gone.
 func (s *Stream) withoutVM() {
 	s.handle = nil
 	if s.h.opt.FailurePolicy == FailOpen {
@@ -54,8 +54,8 @@ func (s *Stream) withoutVM() {
 	s.fail()
 }
 
-// check is asked before and after each callback. It reports whether the VM has trapped; the client
-// then gets a 503, or the filter is passed over if it is to fail open.
+// check runs before and after each callback. It reports whether the VM has trapped; the client then
+// gets a 503, or the filter is skipped if it is to fail open.
 func (s *Stream) check() (failed bool) {
 	if !s.context.vm.failed {
 		return false

@@ -49,7 +49,7 @@ func (s *Stream) Respond(status int, headers [][2]string) *Reply {
 	return s.RespondWith(Response{Status: status, Headers: headers})
 }
 
-// RespondWith is Respond with a body and trailers.
+// RespondWith does the same as Respond, with a body and trailers.
 func (s *Stream) RespondWith(r Response) *Reply {
 	s.thread.mu.Lock()
 	defer s.thread.mu.Unlock()

@@ -120,7 +120,7 @@ func (s *Stream) FilterState(name string) (value []byte, ok bool) {
 	return slices.Clone(value), ok
 }
 
-// Cancel is the client going away. It does nothing if the stream is over.
+// Cancel lets the client go away. It does nothing if the stream is over.
 func (s *Stream) Cancel() {
 	s.thread.mu.Lock()
 	defer s.thread.mu.Unlock()

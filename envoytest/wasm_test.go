@@ -65,7 +65,7 @@ func leb(n int) []byte {
 
 func str(s string) []byte { return append(leb(len(s)), s...) }
 
-// bare is the least that is a proxy-wasm module, with the exports of more beside.
+// bare returns the smallest valid proxy-wasm module, with the exports of more.
 func bare(more map[string]miniFunc) miniature {
 	m := miniature{exports: map[string]miniFunc{
 		"proxy_abi_version_0_2_0":  {},

@@ -164,8 +164,8 @@ func (g *Game) Bans() map[string]bool {
 	return banned
 }
 
-// Wrong are the acknowledged changes that are not so at a control plane. If there are none, all are
-// durable.
+// Wrong returns the acknowledged changes that a control plane does not have. If there are none, all
+// changes are durable.
 func (g *Game) Wrong() (wrong []string) {
 	for about, so := range g.want {
 		for i, call := range g.Planes {
@@ -236,7 +236,7 @@ func is(call Call, about string) string {
 	return "no"
 }
 
-// quotaIn is the quota of policy a in an answer that has a policy set.
+// quotaIn returns the quota of policy a in an answer that has a policy set.
 func quotaIn(answer []byte) string {
 	_, rest, _ := strings.Cut(string(answer), "name: a, partition: [consumer], limit: {quota: ")
 	quota, _, _ := strings.Cut(rest, ",")

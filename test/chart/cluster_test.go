@@ -22,7 +22,7 @@ const (
 	prometheus = "github.com/prometheus-operator/prometheus-operator@v0.83.0"
 )
 
-// cluster is a Kubernetes API for a test, with the namespaces weir and shop, of the restricted
+// cluster returns a Kubernetes API for a test, with the namespaces weir and shop, of the restricted
 // profile.
 func cluster(t *testing.T) *kubetest.Server {
 	t.Helper()
@@ -53,7 +53,7 @@ func clusterWithKinds(t *testing.T) *kubetest.Server {
 	return s
 }
 
-// module is the folder of a Go module, which is downloaded if it is not there.
+// module returns the folder of a Go module, which is downloaded if it is not there.
 func module(t *testing.T, version string) string {
 	t.Helper()
 	command := exec.Command("go", "mod", "download", "-json", version)
@@ -92,7 +92,7 @@ func (r release) helm(arguments ...string) string {
 
 const inWeir = "/api/v1/namespaces/weir/"
 
-// secret is the decoded data of a Secret.
+// secret returns the decoded data of a Secret.
 func (r release) secret(name string) map[string]string {
 	r.t.Helper()
 	o := r.Get(r.t, inWeir+"secrets/"+name)

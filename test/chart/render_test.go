@@ -127,7 +127,7 @@ func TestMonitoringIsThatOfDeploy(t *testing.T) {
 	}
 }
 
-// plain is a value after a round trip, in which numbers and maps have the same types.
+// plain returns a value after a round trip, in which numbers and maps have the same types.
 func plain(t *testing.T, v any) (same any) {
 	t.Helper()
 	text, err := yaml.Marshal(v)

@@ -37,7 +37,7 @@ func (p pod) find(kind, name string) kubetest.Object {
 	return nil
 }
 
-// at is where a path of the container is here.
+// at returns the place of a path of the container on this machine.
 func (p pod) at(path string) string { return filepath.Join(p.dir, path) }
 
 func (p pod) write(path, content string) {

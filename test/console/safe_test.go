@@ -168,7 +168,7 @@ func TestTheEditorsCommandsArePastable(t *testing.T) {
 	}
 }
 
-// current is the current version.
+// current returns the current version.
 func current(t *testing.T) uint64 {
 	t.Helper()
 	var list struct{ Version uint64 }

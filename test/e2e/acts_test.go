@@ -36,7 +36,7 @@ type actPolicy struct{ mode, algorithm string }
 
 func (p actPolicy) name() string { return p.mode + "-" + strings.ReplaceAll(p.algorithm, "_", "-") }
 
-// actPolicies are all modes with all algorithms that they have.
+// actPolicies returns a policy for each mode and each of its algorithms.
 func actPolicies() (all []actPolicy) {
 	for _, a := range []string{
 		"token_bucket", "fixed_window", "sliding_window", "sliding_log", "sliding_window_counter", "leaky_bucket",
@@ -49,7 +49,7 @@ func actPolicies() (all []actPolicy) {
 	return append(all, actPolicy{"optimistic", "token_bucket"})
 }
 
-// actSet is a policy set of such policies.
+// actSet returns a policy set of such policies.
 func actSet(policies []actPolicy, enforcement string) string {
 	text := "version: weir/v1\ntiers: [free, gold]\n" +
 		"identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}\npolicies:\n"
@@ -212,13 +212,12 @@ func TestEachActDoesWhatItSaysAtEachDoor(t *testing.T) {
 	}
 }
 
-// keyAct is the command that does something to the key of a caller.
+// keyAct returns the command that does something to the key of a caller.
 func keyAct(act, more string) func(*caller) string {
 	return func(c *caller) string { return "keys " + act + " " + c.name() + " " + c.id + " " + more }
 }
 
-// acts are all that change whether a caller's requests pass that are refused before, and take it
-// back.
+// acts returns all acts that let a refused caller's requests pass, and take that back.
 func (w *actWorld) acts(policies []actPolicy) []step {
 	w.t.Helper()
 	file := filepath.Join(w.t.TempDir(), "shadow.yaml")
@@ -260,7 +259,7 @@ func (w *actWorld) acts(policies []actPolicy) []step {
 	}
 }
 
-// isLocal is why nothing can be granted to a local policy.
+// isLocal returns why nothing can be granted to a local policy.
 func isLocal(c *caller) string {
 	if c.mode == "local" {
 		return "the buckets of a local policy are in each Envoy alone"

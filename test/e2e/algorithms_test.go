@@ -37,8 +37,8 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	stack.Echo(w, request)
 }
 
-// busiest is the largest number of requests that were sent and arrived within one span of time, so
-// that they were certainly decided in it, however late a busy machine made them.
+// busiest returns the largest number of requests that were sent and arrived within one span of
+// time, so that they were certainly decided in it, however late a busy machine made them.
 func (r *recorder) busiest(span time.Duration) (most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,8 +101,8 @@ policies:
 	}
 }
 
-// earliestOf is by how much requests came closer together at most than a time apart allows, over
-// any number of them.
+// earliestOf returns the most by which any requests came closer together than the times apart
+// allow.
 func earliestOf(arrivals []time.Time, apart time.Duration) (early time.Duration) {
 	for i := range arrivals {
 		for k := i + 1; k < len(arrivals); k++ {

@@ -59,8 +59,8 @@ const crashPolicies = "version: weir/v1\ntiers: [t0, t1, t2]\n" +
 // attempt is a change that is tried; kind is a word for it.
 type attempt struct{ kind, method, path, body string }
 
-// attempts are changes of the policy set, of a rollout, of one consumer and of the orders. A step
-// of a rollout is refused while none is under way, a change of the policy set while one is.
+// attempts returns changes of the policy set, of a rollout, of one consumer and of the orders.
+// Without a rollout its steps are refused, and during a rollout changes of the policy set.
 func attempts(n int64, id string, random *rand.Rand) []attempt {
 	document := fmt.Sprintf(crashPolicies, n)
 	return []attempt{
@@ -95,7 +95,7 @@ func writes(c *stack.ControlPlane, random *rand.Rand, count *atomic.Int64) map[s
 	}
 }
 
-// history is all audit entries, oldest first.
+// history returns all audit entries, oldest first.
 func (w *world) history() (all []change) {
 	w.t.Helper()
 	for token := ""; ; {
@@ -226,7 +226,7 @@ func (w *world) found(a tale) tale {
 	return a
 }
 
-// number is the one in an ETag.
+// number returns the number in an ETag.
 func number(t *testing.T, tag string) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(strings.Trim(tag, `"`), 10, 64)

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// callsConfig is the configuration of docs/integrate/rls.md, with Envoy's own ratelimit filter in
-// place of Weir's, for ports of this machine.
+// callsConfig returns the configuration of docs/integrate/rls.md, with Envoy's own ratelimit filter
+// in place of Weir's, for ports of this machine.
 func callsConfig(t *testing.T, upstream, calls int) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/integrate/rls.md")

@@ -48,7 +48,7 @@ func (w *world) awaitReplicas(n int64) {
 	}
 }
 
-// clusterCounter is the sum of some of an Envoy's statistics of the control plane's cluster.
+// clusterCounter returns the sum of some of an Envoy's statistics of the control plane's cluster.
 func (w *world) clusterCounter(e *stack.Envoy, names ...string) (sum int64) {
 	w.t.Helper()
 	content, err := e.Admin(w.ctx, "/stats?filter=^cluster\\.weir\\.("+strings.Join(names, "|")+")$")

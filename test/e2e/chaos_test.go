@@ -85,8 +85,8 @@ func (p *proxy) sendTo(upstream string) {
 	}
 }
 
-// measured are the filter's metrics of an Envoy now; they are up to 10 ms old, gauges of the leader
-// up to 250.
+// measured returns the filter's metrics of an Envoy now; they are up to 10 ms old, gauges of the
+// leader up to 250.
 func (w *world) measured(e *stack.Envoy) map[string]int64 {
 	w.t.Helper()
 	m, err := w.metricsOf(w.ctx, e)
@@ -96,9 +96,9 @@ func (w *world) measured(e *stack.Envoy) map[string]int64 {
 	return m
 }
 
-// late is how many requests of policies that deny then got no answer of the control plane in time,
-// as happens on a busy machine. Each may have been granted a token, which is lost: that many fewer
-// pass.
+// late returns the number of requests that the control plane answered too late, of policies that
+// deny then, as happens on a busy machine. Each may have been granted a token, which is lost: one
+// request fewer passes.
 func (w *world) late() (n int64) {
 	w.t.Helper()
 	time.Sleep(20 * time.Millisecond) // Earlier counts are reported by now.
@@ -119,12 +119,13 @@ func difference(after, before map[string]int64) map[string]int64 {
 	return d
 }
 
-// failedCalls are the calls for tokens that got no answer that was of use.
+// failedCalls returns the number of calls for tokens without a useful answer.
 func failedCalls(m map[string]int64) int64 {
 	return m["leases.no_answer"] + m["leases.unavailable"] + m["leases.unsent"]
 }
 
-// leaseItems is how many buckets nodes have asked a control plane about since it started.
+// leaseItems returns the number of buckets that nodes have asked a control plane about since it
+// started.
 func (w *world) leaseItems(c *stack.ControlPlane) (n int64) {
 	w.t.Helper()
 	a, err := c.Call(w.ctx, http.MethodGet, "/metrics", nil)
@@ -157,8 +158,8 @@ func (w *world) awaitGround() time.Duration {
 	return time.Since(begin)
 }
 
-// climbs is how often policies of an Envoy have climbed above their leases. It only grows, so that
-// a climb is seen however late one looks.
+// climbs returns the number of times that policies of an Envoy have climbed above their leases. It
+// only grows, so that no climb is missed.
 func climbs(m map[string]int64) int64 { return m["ladder.entered_share"] + m["ladder.entered_deny"] }
 
 // awaitClimb has something happen that brings each Envoy above its leases, waits until it has, and
@@ -237,7 +238,7 @@ func quantile(all []time.Duration, q float64) time.Duration {
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// took are how long the answers of a load were waited for.
+// took returns the times for which the requests of a load waited for their answers.
 func (t tally) took() (all []time.Duration) {
 	for _, a := range t.answers {
 		all = append(all, a.took)

@@ -31,7 +31,8 @@ func (w *world) put(id, body string) {
 	}
 }
 
-// passed is how many of n requests of a consumer, spread over all Envoys, are let through.
+// passed sends n requests of a consumer, spread over all Envoys, and returns the number that
+// passes.
 func (w *world) passed(n int, path, id string) (passed int) {
 	w.t.Helper()
 	for i := range n {

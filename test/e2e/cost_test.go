@@ -29,8 +29,8 @@ func (u *logins) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// costPage is the block of docs/choose/cost.md that begins with a text: a policy set or filters of
-// Envoy.
+// costPage returns the block of docs/choose/cost.md that begins with a text: a policy set or
+// filters of Envoy.
 func costPage(t *testing.T, begin string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/choose/cost.md")
@@ -52,7 +52,7 @@ func logCosts(config string) string {
 		"used=%DYNAMIC_METADATA(ai:total_tokens)%", 1)
 }
 
-// model is an upstream that answers like OpenAI, with a usage of the number of tokens in the header
+// model answers as an upstream like OpenAI, with a usage of the number of tokens in the header
 // x-uses. x-stream makes it stream; a stream that is "held" does not end.
 func model(w http.ResponseWriter, r *http.Request) {
 	used := r.Header.Get("x-uses")

@@ -46,8 +46,8 @@ var fieldDialects = []struct {
 	{headers: "{standard: 'off', legacy: x-rate-limit}"},
 }
 
-// fieldOwn is by how much longer a client waits than an answer says: octokit adds a second to the
-// second in which the reset is, discord.js a twentieth.
+// fieldOwn returns the time by which a client waits longer than an answer says: octokit adds a
+// second to the second of the reset, discord.js a twentieth.
 func fieldOwn(client string) time.Duration {
 	switch client {
 	case "octokit":
@@ -95,7 +95,7 @@ func TestClientsOfTheFieldPass(t *testing.T) {
 	}
 }
 
-// fieldPaths are the paths of the policies: mode and algorithm.
+// fieldPaths returns the paths of the policies: mode and algorithm.
 func fieldPaths() (paths []string) {
 	for _, mode := range []string{"leased", "strict"} {
 		for _, algorithm := range []string{"token_bucket", "sliding_log", "fixed_window"} {
@@ -297,7 +297,7 @@ func (p fieldPair) judge(all []fieldAnswer, headers string) (refused int, wrong 
 	return refused, wrong
 }
 
-// describe is the course of a caller's requests.
+// describe returns the course of a caller's requests.
 func describe(all []fieldAnswer) string {
 	var b strings.Builder
 	for _, e := range all {
@@ -350,7 +350,7 @@ func (e *exactBucket) pass(at time.Time) {
 	}
 }
 
-// wait is for how long a request that comes at an instant must wait.
+// wait returns the wait of a request that comes at an instant.
 func (e *exactBucket) wait(at time.Time) time.Duration {
 	now := quota.Instant(at.UnixMicro())
 	switch {

@@ -156,7 +156,7 @@ func startFleet(t *testing.T, watched bool, service http.Handler) *fleet {
 	return f
 }
 
-// parted is a cut of some ways.
+// parted returns a fault that cuts some ways.
 func parted(name string, h int, ways ...*proxy) calamity {
 	return calamity{name: name + ": " + holds[h].name, begin: func() {
 		for _, p := range ways {
@@ -169,7 +169,7 @@ func parted(name string, h int, ways ...*proxy) calamity {
 	}}
 }
 
-// bad is a way that is slow or breaks.
+// bad returns a fault of a way that is slow or breaks.
 func bad(name string, r *rand.Rand, way *proxy) calamity {
 	toxic := []struct {
 		kind string
@@ -206,7 +206,7 @@ func (f *fleet) goBack() {
 	f.redis.Restart()
 }
 
-// draw is a fault of any kind.
+// draw returns a fault of any kind.
 func (f *fleet) draw(r *rand.Rand) calamity {
 	p, e, h := r.IntN(2), r.IntN(2), r.IntN(len(holds))
 	envoy := fmt.Sprint("envoy-", e+1)
@@ -248,7 +248,7 @@ func (f *fleet) drawTakeover(how int) calamity {
 	return f.takeover("that is well", f.takeOver, func() {})
 }
 
-// roles are the Redis servers that Sentinels watch.
+// roles returns the Redis servers that Sentinels watch.
 func (f *fleet) roles() (primary, replica *redistest.Server) {
 	f.t.Helper()
 	if f.sentinels.Replica.IsPrimary() {
@@ -356,7 +356,7 @@ func (f *fleet) awaitAddress(what, address string, want bool) {
 	})
 }
 
-// drawProcess is a fault of a process.
+// drawProcess returns a fault of a process.
 func (f *fleet) drawProcess(r *rand.Rand, p, e int) calamity {
 	signal := func(s syscall.Signal, to interface{ Signal(syscall.Signal) error }) {
 		if err := to.Signal(s); err != nil {

@@ -35,7 +35,7 @@ func (m *meter) scant(passed, least float64) {
 	}
 }
 
-// lately is how many passed in the time before now.
+// lately returns the number of requests that passed in the time before now.
 func (m *meter) lately(during time.Duration) (n float64) {
 	since := time.Now().Add(-during)
 	m.mu.Lock()
@@ -86,7 +86,7 @@ func (m *meter) hold(since time.Time, extra float64) error {
 	return nil
 }
 
-// counted is how many requests passed and were refused so far.
+// counted returns the numbers of requests that passed and were refused so far.
 func (m *meter) counted() (admitted, refused int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

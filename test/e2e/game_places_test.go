@@ -26,7 +26,8 @@ var others = fmt.Sprintf(`
      limit: {quota: 1, window: 24h}, penalty: {after: {refusals: 2, within: 1m}, for: 1h}}
 `, gamePlaces)[1:]
 
-// servePlaces is the service of the game, which counts the requests of places that it has in hand.
+// servePlaces returns the service of the game, which counts the requests of places that it has in
+// hand.
 func servePlaces(places *rushUpstream) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/places/") {

@@ -137,7 +137,7 @@ func (f *fleet) awaitAgreed(primary *redistest.Server) {
 	})
 }
 
-// elections is how often Sentinels have chosen a primary so far; 0 without Sentinels.
+// elections returns the number of times that Sentinels have chosen a primary; 0 without Sentinels.
 func (f *fleet) elections() int {
 	f.t.Helper()
 	if f.sentinels == nil {
@@ -171,7 +171,8 @@ func (f *fleet) drawNames(r *rand.Rand) calamity {
 	return c
 }
 
-// redisAt is where the name of Redis does not lead, and where it leads.
+// redisAt returns the address to which the name of Redis does not lead, and the address to which it
+// leads.
 func (f *fleet) redisAt() (other, at string) {
 	if f.sentinels != nil || strings.HasPrefix(f.toRedis[0].Listen, planesAt+":") {
 		return movedTo, planesAt
@@ -229,7 +230,7 @@ func (f *fleet) awaitLeft(ways [2]*proxy) {
 	})
 }
 
-// connections are how many connections this machine has made to an address and port of its own.
+// connections returns the number of this machine's connections to an address and port of its own.
 func connections(t *testing.T, to string) int {
 	t.Helper()
 	at := netip.MustParseAddrPort(to)

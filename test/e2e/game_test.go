@@ -278,7 +278,7 @@ func (g *game) round() (what string) {
 	return c.name
 }
 
-// kind is the name of a fault without its details.
+// kind returns the name of a fault without its details.
 func kind(name string) string {
 	what, _, _ := strings.Cut(name, ":")
 	return strings.Map(func(r rune) rune {
@@ -430,7 +430,7 @@ func (g *game) figures() string {
 // waiting are callers that wait as long as they are asked to, each at one Envoy.
 type waiting struct {
 	mu sync.Mutex
-	// well counts the times in which all was well, and is odd while it is.
+	// well counts the healthy times twice, at their begin and at their end: it is odd during one.
 	well    int
 	callers sync.WaitGroup
 	cancel  []context.CancelFunc
@@ -469,7 +469,7 @@ func (w *waiting) turn(odd int) {
 	}
 }
 
-// now is which time it is, and counts a request.
+// now counts a request, and returns the number of the healthy time in which it was sent.
 func (w *waiting) now() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

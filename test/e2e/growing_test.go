@@ -28,7 +28,8 @@ func growing(t *testing.T, language string) (all []string) {
 	return all
 }
 
-// oneLine is a JSON block as the plugin's configuration, which stands in one line of Envoy's.
+// oneLine returns a JSON block as the plugin's configuration, which takes one line of Envoy's
+// configuration.
 func oneLine(block string) string { return strings.Join(strings.Fields(block), " ") }
 
 // customer sends requests of one customer through an Envoy and counts the requests that pass.
@@ -116,7 +117,8 @@ func serve(t *testing.T, line string, environment []string, port int) *stack.Pro
 	return p
 }
 
-// cleanEnvironment is this process's without settings of Weir's, so that only the page's count.
+// cleanEnvironment returns this process's environment without Weir's settings, so that only the
+// page's settings count.
 func cleanEnvironment() (clean []string) {
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "WEIR_") || strings.HasPrefix(v, "WEIR_CACHE=") {

@@ -71,7 +71,7 @@ func (i issuer) filter() string {
 `
 }
 
-// token is an Authorization header with claims.
+// token returns an Authorization header with claims.
 func (i issuer) token(t *testing.T, claims map[string]any) string {
 	t.Helper()
 	all := map[string]any{"iss": "https://issuer.example", "exp": time.Now().Add(time.Hour).Unix()}

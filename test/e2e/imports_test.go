@@ -43,7 +43,7 @@ type imported struct {
 	want []map[int]int
 }
 
-// asks are requests with a header that names the tenant; empty is none.
+// asks returns requests with a header that names the tenant; an empty tenant has no header.
 func asks(n int, method, path, tenant string) asked {
 	a := asked{n: n, method: method, path: path}
 	if tenant != "" {
@@ -100,7 +100,7 @@ const (
 		"      - request_headers: {header_name: x-tenant, descriptor_key: tenant}\n"
 )
 
-// bucket is one of Envoy that gets a token a minute.
+// bucket returns a bucket of Envoy that gets a token a minute.
 func bucket(size int) string {
 	return fmt.Sprintf("token_bucket: {max_tokens: %d, tokens_per_fill: 1, fill_interval: 60s}\n", size)
 }
@@ -149,7 +149,7 @@ func TestImportedLimitsDecideAsInLocalRateLimit(t *testing.T) {
 	}
 }
 
-// serving is a world with a service alone.
+// serving returns a world with a service alone.
 func serving(t *testing.T) (*world, *gate) {
 	t.Helper()
 	service := &gate{}
@@ -225,7 +225,7 @@ func (g *gate) count(t *testing.T, url, host string, a asked, want map[int]int) 
 	return got
 }
 
-// sent is the status that a request is answered with, 0 if it is not answered.
+// sent returns the status that a request is answered with, 0 if it is not answered.
 func sent(ctx context.Context, url, host string, a asked) int {
 	r, err := http.NewRequestWithContext(ctx, a.method, url, nil)
 	if err != nil {

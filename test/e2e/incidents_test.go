@@ -138,7 +138,7 @@ func (r *runner) mustAnswer(i incident, commands []string) {
 	r.t.Fatalf("%s: within %v no answer has all of %q:\n%s\n%s", i.question, answerIn, i.names, script, output)
 }
 
-// must is the output of a script that has to succeed; $FOLDER is the set-up's.
+// must returns the output of a script that has to succeed; $FOLDER is the set-up's.
 func (r *runner) must(script string) string {
 	r.t.Helper()
 	output, err := r.shell("exec 2>&1; FOLDER=" + r.dir + "\n" + script)
@@ -148,7 +148,8 @@ func (r *runner) must(script string) string {
 	return output
 }
 
-// commandsOfTheNight are the commands that the page has for each question at three in the morning.
+// commandsOfTheNight returns the commands that the page has for each question at three in the
+// morning.
 func commandsOfTheNight(t *testing.T) map[string][]string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(repository, "docs/night/incidents.md"))

@@ -60,7 +60,8 @@ func (w *world) awaitNormal() {
 	})
 }
 
-// metricsOf are the filter's counters and gauges of an Envoy, and Envoy's own count of requests.
+// metricsOf returns the filter's counters and gauges of an Envoy, and Envoy's own count of
+// requests.
 func (w *world) metricsOf(ctx context.Context, e *stack.Envoy) (map[string]int64, error) {
 	content, err := e.Admin(ctx, "/stats?filter=^(wasmcustom\\.weir\\.|http\\.ingress\\.downstream_rq_total)")
 	if err != nil {

@@ -36,7 +36,7 @@ func mustAdmit(t *testing.T, got tally, burst, rate, share float64) {
 	mustAdmitBut(t, got, burst, rate, share, 0)
 }
 
-// mustAdmitBut is mustAdmit but for some tokens.
+// mustAdmitBut checks the same as mustAdmit, except for some tokens.
 func mustAdmitBut(t *testing.T, got tally, burst, rate, share, spare float64) {
 	t.Helper()
 	got.mustBe(t, 200, 429)
@@ -66,7 +66,7 @@ func (w *world) mustLend(got tally, burst, rate float64) {
 	mustAdmitBut(w.t, got, burst+shares, rate, exact, inHand*rate+w.heldLong()+2*shares)
 }
 
-// byShares is how many requests the Envoys have decided by their shares.
+// byShares returns the number of requests that the Envoys have decided by their shares.
 func (w *world) byShares() (n float64) {
 	for _, e := range w.envoys {
 		m, err := w.metricsOf(w.ctx, e)
@@ -78,7 +78,7 @@ func (w *world) byShares() (n float64) {
 	return n
 }
 
-// heldLong is how many requests the Envoys have held for longer than 25 ms.
+// heldLong returns the number of requests that the Envoys have held for longer than 25 ms.
 func (w *world) heldLong() (n float64) {
 	for _, e := range w.envoys {
 		stats, err := e.Admin(w.ctx, "/stats/prometheus")
@@ -99,8 +99,8 @@ func (w *world) heldLong() (n float64) {
 // sees requests arrive can differ by this number from a bucket that sees them leave.
 const underWay = 2 * overloadClients
 
-// perfect is how many of the requests a token bucket admits that starts full and sees each of them
-// when it is sent.
+// perfect returns the number of requests that a perfect token bucket admits: it starts full, and
+// sees each request when it is sent.
 func perfect(sent []time.Time, burst, rate float64) (admitted float64) {
 	slices.SortFunc(sent, time.Time.Compare)
 	tokens := burst

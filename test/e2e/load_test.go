@@ -171,7 +171,7 @@ func ask(t *testing.T, method, url string, header ...string) answer {
 	return a
 }
 
-// askInTime is ask, once more where the control plane of a busy machine answered too late.
+// askInTime asks, and asks once more if the control plane of a busy machine answered too late.
 func askInTime(t *testing.T, method, url string, header ...string) (a answer) {
 	t.Helper()
 	for range 10 {

@@ -152,7 +152,7 @@ func (w *world) polite(all []offender) {
 	}
 }
 
-// listed is how many penalties are in force by the control plane.
+// listed returns the number of penalties in force at the control plane.
 func (w *world) listed(query string) (count int) {
 	w.t.Helper()
 	got, err := w.controlPlane.Call(w.within(patience), http.MethodGet, "/v1/penalties?page_size=1"+query, nil)

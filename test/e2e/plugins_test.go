@@ -64,7 +64,7 @@ func listeners(t *testing.T, dir string) (rewrite func(string) string, write fun
 	return rewrite, write
 }
 
-// inline is the configuration of a plugin that works alone, with the policy p for each x-key.
+// inline returns the configuration of a plugin that works alone, with the policy p for each x-key.
 func inline(quota int, window string, more string) string {
 	return fmt.Sprintf(`{"table": {"keys": 2048}, "policyset": {"version": "weir/v1", "policies": [{"name": "p", "partition": ["header:x-key"], `+
 		`"limit": {"quota": %d, "window": "%s"}, "mode": "local"}%s]}}`, quota, window, more)

@@ -137,7 +137,7 @@ func (p *pods) startCallers(t *testing.T, policy string) *callers {
 	return c
 }
 
-// buckets is the buckets in each shard of Redis.
+// buckets returns the buckets in each shard of Redis.
 func (p *pods) buckets() (all []map[string]bool) {
 	p.t.Helper()
 	for _, s := range p.redis.Primaries {
@@ -185,7 +185,7 @@ func (w *world) startEnvoyBySlices(id string, p *pods) {
 	w.startEnvoy(id)
 }
 
-// policiesOf is keyed under another name, and so with other buckets.
+// policiesOf returns keyed under another name, and so with other buckets.
 func policiesOf(policy string) string {
 	return strings.Replace(keyed, "name: keyed", "name: "+policy, 1)
 }
@@ -266,7 +266,7 @@ func (c *callers) useUp(key int, want [2]int64) (got [2]int64, laddered [2]bool)
 	return got, laddered
 }
 
-// left is how many tokens the control plane has of a key.
+// left returns the number of a key's tokens at the control plane.
 func (c *callers) left(t *testing.T, policy string, key int) (n int64) {
 	t.Helper()
 	c.w.await("the end of all leases", func(ctx context.Context) error {
@@ -296,7 +296,7 @@ func (c *callers) at(ctx context.Context, policy string, key int) (tokens, error
 	return now.Buckets[0], nil
 }
 
-// counted is an Envoy's metrics when the filter has counted every request.
+// counted returns an Envoy's metrics when the filter has counted every request.
 func (c *callers) counted(i int) map[string]int64 {
 	c.w.t.Helper()
 	return c.w.awaitMetrics(c.w.envoys[i], "every request to be counted", func(m map[string]int64) bool {
@@ -424,7 +424,7 @@ func (p *pods) mustHaveStayedReady(t *testing.T, seen sight) {
 	}
 }
 
-// probesSince is how often kubelet asked between two looks.
+// probesSince returns the number of kubelet's probes between two looks.
 func probesSince(after, before map[string]int) map[string]int {
 	d := map[string]int{}
 	for name, n := range after {

@@ -205,7 +205,7 @@ func (p *pods) follow() {
 	}()
 }
 
-// sliced is the addresses of ready endpoints.
+// sliced returns the addresses of ready endpoints.
 func (p *pods) sliced() (ready []string, err error) {
 	var list struct {
 		Items []struct {
@@ -228,7 +228,7 @@ func (p *pods) sliced() (ready []string, err error) {
 	return ready, err
 }
 
-// ready is the addresses that Envoys know.
+// ready returns the addresses that Envoys know.
 func (p *pods) ready() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,7 +257,7 @@ func (p *pods) publish(ready []string) {
 	p.lowest.Store(min(p.lowest.Load(), int64(len(ready))))
 }
 
-// assignment is the endpoints of a cluster.
+// assignment returns the endpoints of a cluster.
 func assignment(addresses []string) []any {
 	all := []any{}
 	for _, a := range addresses {
@@ -319,7 +319,7 @@ func withCluster(t *testing.T, config string, change func(cluster map[string]any
 	return string(text)
 }
 
-// planes are the control planes in the pods, ready or not, each by a way of its own, as kubectl
+// planes returns the control planes in the pods, ready or not, each by a way of its own, as kubectl
 // port-forward gives.
 func (p *pods) planes() (all []*stack.ControlPlane) {
 	p.t.Helper()

@@ -67,7 +67,7 @@ policies:
 	busy.end().mustBe(t, 200, 429)
 }
 
-// manyPolicies is a policy set of n policies, the number of the push among their limits.
+// manyPolicies returns a policy set of n policies, the number of the push among their limits.
 func manyPolicies(n, push int) string {
 	var b strings.Builder
 	b.WriteString("version: weir/v1\npolicies:\n")

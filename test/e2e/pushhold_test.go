@@ -44,8 +44,8 @@ func TestPushesOfManyPoliciesUnderLoad(t *testing.T) {
 	}
 }
 
-// longestLoop is the longest time that one turn of a worker's loop has taken, as Envoy has it once
-// it has merged its histograms.
+// longestLoop returns the longest time that one turn of a worker's loop has taken, as Envoy has it
+// once it has merged its histograms.
 func longestLoop(t *testing.T, w *world) (longest time.Duration) {
 	t.Helper()
 	time.Sleep(6 * time.Second) // Envoy merges them every five seconds.

@@ -48,7 +48,7 @@ func blocks(t *testing.T, name string) (all []block) {
 	return all
 }
 
-// pages are the Markdown files of the repository, README.md first.
+// pages returns the Markdown files of the repository, README.md first.
 func pages(t *testing.T) []string {
 	t.Helper()
 	all := []string{"README.md"}

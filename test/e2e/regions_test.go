@@ -39,7 +39,7 @@ func startRegions(t *testing.T) (eu, us *world, between *redistest.Server) {
 	return region("eu"), region("us"), between
 }
 
-// rate is the share of a policy's rate that a region uses, in thousandths.
+// rate returns the share of a policy's rate that a region uses, in thousandths.
 func (w *world) rate(ctx context.Context, policy string) (int64, error) {
 	answer, err := w.controlPlane.Call(ctx, "GET", "/v1/regions", nil)
 	if err != nil {
@@ -61,7 +61,7 @@ func (w *world) rate(ctx context.Context, policy string) (int64, error) {
 	return view.Weights[view.Region], nil
 }
 
-// mustRate is rate, of a control plane that answers.
+// mustRate returns the rate at a control plane that must answer.
 func (w *world) mustRate(policy string) int64 {
 	w.t.Helper()
 	using, err := w.rate(w.t.Context(), policy)

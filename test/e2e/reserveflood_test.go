@@ -20,8 +20,8 @@ func (w *world) flooded(path string, span time.Duration, critical, bulk load) (g
 	return gotCritical, flood.end()
 }
 
-// lapsed is how many leased tokens no request used in time. They count as used: on a busy machine,
-// where requests come in bursts, some do.
+// lapsed returns the number of leased tokens that no request used in time. They count as used. It
+// happens on a busy machine, where requests come in bursts.
 func (w *world) lapsed() (n int64) {
 	w.t.Helper()
 	for _, e := range w.envoys {

@@ -85,7 +85,7 @@ func TestACallingEnvoyDoesNotRetryRefusals(t *testing.T) {
 	}
 }
 
-// logged is how many requests for a path the first Envoy has logged.
+// logged returns the number of requests for a path in the log of the first Envoy.
 func (w *world) logged(path string) int {
 	return strings.Count(w.envoys[0].Stdout.String(), " "+path+" ")
 }

@@ -51,7 +51,7 @@ func (w *world) quotaEnvoys(count, port int, rewrite func(string) string) (all [
 	return all
 }
 
-// withQuotas is a configuration with the filter and the cluster of the documentation.
+// withQuotas returns a configuration with the filter and the cluster of the documentation.
 func withQuotas(t *testing.T, config string, port int) string {
 	t.Helper()
 	var filter, cluster string

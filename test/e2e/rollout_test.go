@@ -13,8 +13,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// drafted is a policy set with a limit that every request asks the control plane for, and the same
-// with leases.
+// drafted returns a policy set with a limit that every request asks the control plane for, and the
+// same with leases.
 func drafted(quota int) string {
 	return fmt.Sprintf(`
 version: weir/v1

@@ -140,7 +140,7 @@ func (w *world) awaitComparison(what string, ready func(context.Context) error) 
 	}
 }
 
-// compared is the rollout under way; false if there is none.
+// compared returns the rollout under way; false if there is none.
 func (w *world) compared() (got compared, found bool) {
 	w.t.Helper()
 	a := w.call(http.MethodGet, "/v1/rollout", "", "")

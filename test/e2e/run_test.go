@@ -81,7 +81,7 @@ func (r *runner) start(more ...string) {
 	}
 }
 
-// interrupt is Ctrl-C. It returns when the program has ended.
+// interrupt sends Ctrl-C. It returns when the program has ended.
 func (r *runner) interrupt() {
 	r.t.Helper()
 	if err := syscall.Kill(r.process.PID(), syscall.SIGINT); err != nil {
@@ -94,7 +94,7 @@ func (r *runner) interrupt() {
 	}
 }
 
-// metric is a counter of the filter.
+// metric returns a counter of the filter.
 func (r *runner) metric(name string) int64 {
 	r.t.Helper()
 	metrics, err := (&world{}).metricsOf(r.t.Context(), &stack.Envoy{AdminPort: r.admin})
@@ -106,7 +106,7 @@ func (r *runner) metric(name string) int64 {
 
 func (r *runner) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", r.envoy, path) }
 
-// children are the processes that the program has started.
+// children returns the processes that the program has started.
 func (r *runner) children() (pids []int) {
 	r.t.Helper()
 	output, err := exec.Command("pgrep", "--parent", strconv.Itoa(r.process.PID())).Output()

@@ -103,7 +103,8 @@ func (u *rushUpstream) replaced(envoy int) {
 	u.dead[envoy] = false
 }
 
-// peaks are the largest numbers of requests in hand through each Envoy since it was last called.
+// peaks returns the largest numbers of requests in hand through each Envoy since it was last
+// called.
 func (u *rushUpstream) peaks() [2]int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -112,7 +113,7 @@ func (u *rushUpstream) peaks() [2]int {
 	return most
 }
 
-// atMost is the largest number of requests in hand since it was last called.
+// atMost returns the largest number of requests in hand since it was last called.
 func (u *rushUpstream) atMost() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -121,7 +122,7 @@ func (u *rushUpstream) atMost() int {
 	return most
 }
 
-// arrived is when a request has come to the upstream, if it has.
+// arrived returns the time at which a request came to the upstream, if it has.
 func (u *rushUpstream) arrived(id string) (at time.Time, has bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -129,7 +130,7 @@ func (u *rushUpstream) arrived(id string) (at time.Time, has bool) {
 	return at, has
 }
 
-// through is how many requests are in hand through an Envoy, and how many were at most.
+// through returns the number of requests in hand through an Envoy, and the largest number so far.
 func (u *rushUpstream) through(envoy int) (now, most int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -228,7 +229,7 @@ func (u *rushUpstream) rush(ctx context.Context, clients int, url func(client in
 	return all
 }
 
-// client is one of a rush.
+// client plays one client of a rush.
 func (u *rushUpstream) client(ctx context.Context, client int, url func(client int) (string, int)) (c rushed) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()

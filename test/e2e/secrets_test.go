@@ -157,7 +157,7 @@ func (w *world) page(url string) string {
 	return string(body)
 }
 
-// everythingIn is all keys and values of a Redis as text.
+// everythingIn returns all keys and values of a Redis as text.
 func everythingIn(redis *redistest.Server) string {
 	var all strings.Builder
 	reads := map[string][]string{

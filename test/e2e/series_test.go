@@ -59,7 +59,7 @@ func (u *heldUpstream) sample(ctx context.Context) {
 	}
 }
 
-// mean is how many requests the upstream had in a slot on average.
+// mean returns the average number of requests that the upstream had in a slot.
 func (u *heldUpstream) mean(at int64) float64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -84,7 +84,7 @@ func (w *world) seriesOf(query string) (h series) {
 	return h
 }
 
-// at is the value of a series in a slot, -1 if it is not known.
+// at returns the value of a series in a slot, -1 if it is not known.
 func (h *series) at(one int, at int64) float64 {
 	i := at - h.From.UnixNano()/int64(slot)
 	if one >= len(h.Series) || i < 0 || i >= int64(len(h.Series[one].Values)) || h.Series[one].Values[i] == nil {

@@ -36,7 +36,7 @@ func spellings(t *testing.T) (rows []spelling) {
 	return rows
 }
 
-// raw is the request of a row, byte by byte as a client can write it.
+// raw returns the request of a row, byte by byte as a client can write it.
 func (s spelling) raw(method, prefix string) string {
 	target, headers := prefix, ""
 	switch s.place {

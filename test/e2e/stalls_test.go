@@ -43,7 +43,7 @@ func (m *stallMeter) run() {
 	}
 }
 
-// between is the sum of the stalls that ended between two times.
+// between returns the sum of the stalls that ended between two times.
 func (m *stallMeter) between(from, to time.Time) (sum time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

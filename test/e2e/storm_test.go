@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// lateCalls are the calls for tokens of all Envoys that came to nothing, and the requests that were
-// refused for it.
+// lateCalls returns the calls for tokens of all Envoys that came to nothing, and the requests that
+// were refused for it.
 func (w *world) lateCalls() int64 {
 	w.t.Helper()
 	n := w.late()

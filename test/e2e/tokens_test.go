@@ -49,7 +49,7 @@ func (a *account) request(envoy int, header ...string) *http.Request {
 	return request(http.MethodPost, a.w.envoys[envoy%2].URL()+"/v1/chat/completions", all...)
 }
 
-// used is how many tokens are missing from the caller's bucket.
+// used returns the number of tokens that are missing from the caller's bucket.
 func (a *account) used() (int64, error) {
 	var held struct {
 		Buckets []struct {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// rows is an upstream whose trailers have the cost of a request, by HTTP/2: the number of tokens in
-// x-uses, and the status of gRPC in x-status. With x-only it answers by trailers alone, with x-held
-// it never ends, and with x-huge it ends with a trailer of a megabyte.
+// rows answers as an upstream whose trailers have the cost of a request, by HTTP/2: the number of
+// tokens in x-uses, and the status of gRPC in x-status. With x-only it answers by trailers alone,
+// with x-held it never ends, and with x-huge it ends with a trailer of a megabyte.
 func rows(w http.ResponseWriter, r *http.Request) {
 	at := http.TrailerPrefix
 	w.Header().Set("content-type", "application/grpc")

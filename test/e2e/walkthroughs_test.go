@@ -16,7 +16,7 @@ type walk struct {
 	blocks []block
 }
 
-// walks are the sections of docs/start/walkthroughs.md.
+// walks returns the sections of docs/start/walkthroughs.md.
 func walks(t *testing.T) (all []walk) {
 	t.Helper()
 	const page = "docs/start/walkthroughs.md"

@@ -197,7 +197,7 @@ func TestWhatABanOfAKeyRefusesIsSeen(t *testing.T) {
 	}
 }
 
-// ask is the status of a request with a key.
+// ask returns the status of a request with a key.
 func (w *world) ask(e *stack.Envoy, path, key string) int {
 	w.t.Helper()
 	got := load{clients: 1, total: 1, request: func(int) *http.Request {
@@ -233,7 +233,7 @@ func (w *world) knowsNothingOf(secret string, e *stack.Envoy) {
 	}
 }
 
-// redisDump is everything in Redis, as it writes it to a file when it compresses nothing.
+// redisDump returns everything in Redis, as Redis writes it to a file without compression.
 func (w *world) redisDump() string {
 	w.t.Helper()
 	w.redis.Do("CONFIG", "SET", "rdbcompression", "no")

@@ -209,7 +209,7 @@ func (w *world) show(p *stack.Process) {
 	}
 }
 
-// ids are the Envoys' names.
+// ids returns the Envoys' names.
 func (w *world) ids() (ids []string) {
 	for _, e := range w.envoys {
 		ids = append(ids, e.Name)

@@ -71,7 +71,7 @@ func (d *Drawing) Swatch(x, y float64, colour, name string) {
 	d.Text(x+20, y+10, "", name)
 }
 
-// SVG is the drawing on a white sheet.
+// SVG returns the drawing on a white sheet.
 func (d *Drawing) SVG(width, height float64) []byte {
 	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %s" `+
 		`font-family="sans-serif" font-size="13">

@@ -45,7 +45,7 @@ func ProcessorTime(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// Resident is how much memory a process has, in millions of bytes.
+// Resident returns the memory of a process, in millions of bytes.
 func Resident(pid int) (float64, error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -71,8 +71,8 @@ func Machine() string {
 	return fmt.Sprintf("%d processors (%s)", strings.Count(string(content), "processor\t"), strings.TrimSpace(model))
 }
 
-// LoadAverage is how many tasks wanted a processor in the last minute; more than a few tenths spoil
-// the figures.
+// LoadAverage returns the number of tasks that wanted a processor in the last minute; more than a
+// few tenths spoil the figures.
 func LoadAverage() string {
 	content, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(content), " ")

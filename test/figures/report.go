@@ -76,7 +76,7 @@ func (r Report) Print(w io.Writer) error {
 	return nil
 }
 
-// Markdown is the report for a page.
+// Markdown returns the report for a page.
 func (r Report) Markdown() string {
 	var b strings.Builder
 	for _, part := range r {
@@ -109,7 +109,7 @@ func (p Page) Write(dir string) error {
 	return err
 }
 
-// Check is an error if Write would change something in a folder.
+// Check returns an error if Write would change something in a folder.
 func (p Page) Check(dir string) error {
 	all, err := p.written(dir)
 	for name, want := range all {

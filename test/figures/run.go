@@ -35,7 +35,7 @@ func EmptyFilter(ctx context.Context, root string) (file string, err error) {
 	return file, nil
 }
 
-// Encode is a run as a file keeps it and -o json prints it.
+// Encode returns a run as a file keeps it and -o json prints it.
 func Encode(run any) ([]byte, error) {
 	data, err := json.MarshalIndent(run, "", " ")
 	return append(data, '\n'), err

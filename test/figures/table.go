@@ -31,8 +31,8 @@ func Over[T any](rounds []T, figure func(T) float64) Spread {
 	return Spread{median, all[0], all[len(all)-1]}
 }
 
-// Text is the median and, where the rounds differ, the least and the most, each in a format like
-// %.1f.
+// Text returns the median and, where the rounds differ, the least and the most, each in a format
+// like %.1f.
 func (s Spread) Text(format string) string {
 	median := fmt.Sprintf(format, s.Median)
 	if s.Min == s.Max {
@@ -53,7 +53,7 @@ func (t Table) Print(w io.Writer) error {
 	return table.Flush()
 }
 
-// Markdown is the table for a page, after an empty line.
+// Markdown returns the table for a page, after an empty line.
 func (t Table) Markdown() string {
 	var b strings.Builder
 	b.WriteString("\n")

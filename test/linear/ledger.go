@@ -20,10 +20,10 @@ type Part struct {
 // Granted is the answer about one bucket.
 type Granted struct{ Waiting, Keep, Level int64 }
 
-// Ledgers is the model of the control plane's buckets while nothing is earned: granted tokens are
-// gone. An operation's input is an Ask, its output a []Granted as long as its parts, or nil if the
-// answer was lost. With a single part the waiting requests get the tokens that are left. With two
-// parts, both must have enough for all of their waiting requests, or no request gets any.
+// Ledgers returns the model of the control plane's buckets while nothing is earned: granted tokens
+// are gone. An operation's input is an Ask, its output a []Granted as long as its parts, or nil if
+// the answer was lost. With a single part the waiting requests get the tokens that are left. With
+// two parts, both must have enough for all of their waiting requests, or no request gets any.
 func Ledgers(burst int64) porcupine.Model {
 	return porcupine.Model{
 		Partition: partition(func(input any) int { return input.(Ask).Group }),

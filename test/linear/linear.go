@@ -58,7 +58,7 @@ func (h *History) add(client int, called int64, input, output any, lost bool) {
 	})
 }
 
-// Len is the number of operations.
+// Len returns the number of operations.
 func (h *History) Len() int { return len(h.operations) }
 
 // Linearizable reports whether a model explains the history. A search that takes too long fails the

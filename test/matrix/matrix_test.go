@@ -296,7 +296,7 @@ func trap(t *testing.T, w *world) {
 	}
 }
 
-// pinned are all versions, the oldest first.
+// pinned returns all versions, the oldest first.
 func pinned(t *testing.T) (versions []string) {
 	t.Helper()
 	for _, name := range []string{"envoys.txt", "requirements.txt"} {
@@ -314,7 +314,7 @@ func pinned(t *testing.T) (versions []string) {
 	return versions
 }
 
-// binary is an Envoy of a version.
+// binary returns an Envoy of a version.
 func binary(t *testing.T, version string) string {
 	t.Helper()
 	dir, err := stack.CacheDir()
@@ -353,7 +353,7 @@ func table(versions []string) string {
 // page has the table of Envoys.
 const page = "docs/run/compatibility.md"
 
-// part is the text of the page between the marks.
+// part returns the text of the page between the marks.
 func part(content string) (before, text, after string, err error) {
 	before, rest, found := strings.Cut(content, tableBegin)
 	text, after, closed := strings.Cut(rest, tableEnd)

@@ -6,13 +6,14 @@ import (
 	"testing"
 )
 
-// vector is WebAssembly's form of a list: how many there are, then each. All of these are short.
+// vector returns WebAssembly's form of a list: the number of its items, then the items. All lists
+// here are short.
 func vector(items ...string) string { return string(rune(len(items))) + strings.Join(items, "") }
 
-// section is a part of a module, and so is a function's body without its id.
+// section returns a section of a module. A function's body has the same form without the id.
 func section(id byte, content string) string { return string([]byte{id, byte(len(content))}) + content }
 
-// crashing is a plugin which Envoy loads, and which traps at each request's headers.
+// crashing returns a plugin which Envoy loads, and which traps at each request's headers.
 func crashing() []byte {
 	const (
 		i32         = "\x7f"

@@ -187,13 +187,13 @@ func (w *gatewayWorld) onThisMachine(manifests, version string) string {
 
 const gatewayPagePath = "docs/run/envoy-gateway.md"
 
-// gatewayPage is the block of the page that begins with a kind of manifest, and has the text.
+// gatewayPage returns the block of the page that begins with a kind of manifest, and has the text.
 func gatewayPage(t *testing.T, kind string, texts ...string) string {
 	t.Helper()
 	return block(t, gatewayPagePath, "kind: "+kind, texts...)
 }
 
-// pageBlocks are the YAML blocks of a page.
+// pageBlocks returns the YAML blocks of a page.
 func pageBlocks(t *testing.T, page string) (blocks []string) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(repository, page))
@@ -206,7 +206,8 @@ func pageBlocks(t *testing.T, page string) (blocks []string) {
 	return blocks
 }
 
-// block is the only YAML block of a page whose second line is first and that has all the texts.
+// block returns the only YAML block of a page whose second line is first and that has all the
+// texts.
 func block(t *testing.T, page, first string, texts ...string) string {
 	t.Helper()
 	var found []string
@@ -226,7 +227,7 @@ func block(t *testing.T, page, first string, texts ...string) string {
 	return found[0]
 }
 
-// policySet is the policy set of a page.
+// policySet returns the policy set of a page.
 func policySet(t *testing.T, page string) string {
 	t.Helper()
 	return block(t, page, "policies:")
@@ -262,7 +263,7 @@ func (w *gatewayWorld) awaitVersion(version uint64) {
 	}
 }
 
-// withInline is the page's policy of the filter with another configuration.
+// withInline returns the page's policy of the filter with another configuration.
 func withInline(t *testing.T, config string) string {
 	t.Helper()
 	filter := gatewayPage(t, "EnvoyExtensionPolicy", "type: HTTP")
@@ -379,7 +380,7 @@ func (w *gatewayWorld) hasFilter(name string) bool {
 	return err == nil && strings.Contains(dump.body, `"name": "`+name)
 }
 
-// gatewayDefinitions are the schemas of Gateway API and Envoy Gateway, which come as a chart.
+// gatewayDefinitions returns the schemas of Gateway API and Envoy Gateway, which come as a chart.
 func gatewayDefinitions(t *testing.T) string {
 	t.Helper()
 	var complaints bytes.Buffer

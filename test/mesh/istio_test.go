@@ -55,7 +55,7 @@ func TestIstio(t *testing.T) {
 	}
 }
 
-// sources is the folder of a module that one of the modules in tools/mesh pins.
+// sources returns the folder of a module that one of the modules in tools/mesh pins.
 func sources(t *testing.T, in, module string) string {
 	t.Helper()
 	command := exec.CommandContext(within(t), "go", "mod", "download", "-json", module)
@@ -300,7 +300,7 @@ func (g *ground) store(manifests string, more ...string) {
 	store(g.t, g.kubernetes, g.fill(manifests, more...))
 }
 
-// gateway is the workload that the ground's Gateway selects.
+// gateway returns the workload that the ground's Gateway selects.
 func (g *ground) gateway() workload {
 	return workload{kind: "router", name: "gw-" + g.namespace, namespace: g.namespace, labels: "app: " + g.namespace,
 		address: "10.9.9.9"}
@@ -346,7 +346,7 @@ func or(text, otherwise string) string {
 	return text
 }
 
-// place is where in the chain the plugin is, and in which proxies.
+// place returns the fields for the plugin's proxies and for its place in the chain.
 func (p plugin) place() string {
 	return fmt.Sprintf("selector: {matchLabels: {app: $NAMESPACE}}, phase: %s, priority: %d%s", or(p.phase, "AUTHN"),
 		p.priority, p.match)

@@ -17,7 +17,7 @@ type issuer struct{ key *rsa.PrivateKey }
 
 var encoding = base64.RawURLEncoding
 
-// keys are the issuer's public keys as RequestAuthentication takes them.
+// keys returns the issuer's public keys as RequestAuthentication takes them.
 func (i issuer) keys(t *testing.T) string {
 	return string(encode(t, map[string]any{"keys": []any{map[string]string{
 		"kty": "RSA", "kid": "one", "alg": "RS256", "n": encoding.EncodeToString(i.key.N.Bytes()),

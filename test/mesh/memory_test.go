@@ -32,7 +32,7 @@ func memoryOfASidecar(t *testing.T, m *mesh) {
 	}
 }
 
-// resident is the memory of a process in megabytes.
+// resident returns the memory of a process in megabytes.
 func resident(t *testing.T, p *proxy) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))

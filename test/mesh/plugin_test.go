@@ -111,7 +111,7 @@ func limitsHoldWithoutIstiod(t *testing.T, m *mesh) {
 	limits(t, p.url("/"), "third", quota)
 }
 
-// anotherBuild is the module with a section that means nothing: other bytes, the same program.
+// anotherBuild returns the module with a section that means nothing: other bytes, the same program.
 func anotherBuild(t *testing.T) string {
 	t.Helper()
 	code, err := os.ReadFile(module(t))

@@ -47,7 +47,7 @@ func show(t *testing.T, p *stack.Process) {
 	}
 }
 
-// module is the path of the built filter.
+// module returns the path of the built filter.
 func module(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs(repository + "/build/weir.wasm")
@@ -60,7 +60,7 @@ func module(t *testing.T) string {
 	return path
 }
 
-// upstream is a service behind the proxies of a test.
+// upstream returns a service behind the proxies of a test.
 func upstream(t *testing.T) *stack.Upstream {
 	t.Helper()
 	u, err := stack.StartUpstream(nil)
@@ -88,14 +88,14 @@ func controlPlane(t *testing.T, policies string) *stack.ControlPlane {
 	return c
 }
 
-// leased is a policy set whose only limit counts all requests together.
+// leased returns a policy set whose only limit counts all requests together.
 func leased(name string, quota int) string {
 	return fmt.Sprintf("version: weir/v1\npolicies:\n"+
 		"  - {name: %s, partition: [], limit: {quota: %d, window: 1h}, mode: leased, on_failure: "+
 		"[allow]}\n", name, quota)
 }
 
-// inline is the same limit in the configuration of a plugin.
+// inline returns the same limit in the configuration of a plugin.
 func inline(name string, quota int) string {
 	return fmt.Sprintf("{policyset: {version: weir/v1, policies: [{name: %s, partition: [], "+
 		"limit: {quota: %d, window: 1h}, mode: local}]}}", name, quota)
@@ -111,7 +111,7 @@ type answer struct {
 	body   string
 }
 
-// policy is the first policy that the answer names, empty if there is none.
+// policy returns the first policy that the answer names, empty if there is none.
 func (a answer) policy() string {
 	name, _, _ := strings.Cut(a.header.Get("Ratelimit-Policy"), ";")
 	return strings.Trim(name, `"`)

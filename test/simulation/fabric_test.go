@@ -36,7 +36,7 @@ type lawKey struct {
 	source filtertest.Source
 }
 
-// clock is the node's monotonic clock.
+// clock returns the node's monotonic clock.
 func (n *node) clock() quota.Instant { return n.at(n.world.now) }
 
 func (n *node) at(now quota.Instant) quota.Instant {
@@ -44,7 +44,7 @@ func (n *node) at(now quota.Instant) quota.Instant {
 	return n.offset + now + quota.Instant(int64(now)*n.drift/1_000_000)
 }
 
-// when is the last moment of the world at which the node's clock is before an instant.
+// when returns the last moment of the world at which the node's clock is before an instant.
 func (n *node) when(instant quota.Instant) quota.Instant {
 	t := quota.Instant(float64(instant-n.offset)/(1+float64(n.drift)/1e6)) + n.stood + 3
 	for n.at(t) >= instant {
@@ -182,7 +182,7 @@ func (n *node) call(boot uint64, worker int, body []byte, timeout quota.Span, do
 	return nil
 }
 
-// delay is how long a message takes one way; some take longer than any request waits.
+// delay returns the time of a message one way; some messages take longer than any request waits.
 func (w *world) delay() quota.Span {
 	if w.chance(w.faults.late) {
 		w.happen(late)
@@ -223,7 +223,7 @@ func (w *world) serve(n *node, worker int, body []byte, answer func(after quota.
 	}
 }
 
-// depart is a call to the store for all requests that wait.
+// depart sends a call to the store for all waiting requests.
 func (w *world) depart(l *line) {
 	together := l.waiting
 	l.waiting, l.busy = nil, true
@@ -241,7 +241,7 @@ func (w *world) depart(l *line) {
 	})
 }
 
-// grant is the answer of the store to one of the requests of a call.
+// grant returns the store's answer to one of the requests of a call.
 func (w *world) grant(
 	n *node, worker, replica int, body []byte, s *shared, answer func(after quota.Span, status int, reply []byte),
 ) {
@@ -277,7 +277,7 @@ func (w *world) grant(
 	answer(w.delay(), status, reply)
 }
 
-// rotated is a reply in which each bucket but the first has the answer about the one before.
+// rotated returns a reply in which each bucket but the first has the answer about the one before.
 func rotated(reply []byte) []byte {
 	var m wire.LeaseReply
 	if wire.DecodeLeaseReply(reply, &m) != nil || len(m.Items) < 2 {

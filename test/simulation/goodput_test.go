@@ -111,7 +111,7 @@ func (e *oneBucket) takeOfWindow(now quota.Instant, cost int64) bool {
 // and a round trip.
 const lagsPerWindow = 50
 
-// late is buckets of the same limit whose tokens come back later and later.
+// late returns buckets of the same limit whose tokens come back later and later.
 func (e *oneBucket) late() []*oneBucket {
 	var all []*oneBucket
 	for _, part := range []quota.Span{0, 10, 25, 50, 75, 100} {
@@ -156,7 +156,7 @@ type stage struct {
 
 const simulatedWay quota.Span = 500
 
-// share is which part of the tokens that were due has passed. A cost that does not fit is not cut.
+// share returns the part of the due tokens that has passed. A cost that does not fit is not cut.
 func (st *stage) share(due int64, p pattern) float64 {
 	return min(1, float64(st.passed+p.dear-1)/float64(max(due, 1)))
 }

@@ -57,7 +57,7 @@ type listDoc struct {
 // listTarget is a limit: a window is in seconds.
 type listTarget struct{ quota, window int64 }
 
-// of is the target of a tier.
+// of returns the target of a tier.
 func (d *listDoc) of(tier int) listTarget {
 	if !d.byTier {
 		tier = 0
@@ -65,7 +65,7 @@ func (d *listDoc) of(tier int) listTarget {
 	return d.target[tier]
 }
 
-// list is a list of limits in any order, with the target of a tier.
+// list returns a list of limits in any order, with the target of a tier.
 func (g *listGame) list(d *listDoc, tier int) string {
 	var all []string
 	if !d.out {
@@ -79,7 +79,7 @@ func (g *listGame) list(d *listDoc, tier int) string {
 	return "[" + strings.Join(all, ",") + "]"
 }
 
-// much is a quota that the caller never uses up.
+// much returns a quota that the caller never uses up.
 func (g *listGame) much() int64 {
 	if g.algorithm == "sliding_log" {
 		return 256
@@ -87,7 +87,7 @@ func (g *listGame) much() int64 {
 	return 100_000
 }
 
-// document is the policy set as it is written.
+// document returns the policy set as it is written.
 func (g *listGame) document(d *listDoc) []byte {
 	limits, more := `"limit":`+g.list(d, 0), ""
 	if d.byTier {

@@ -145,7 +145,7 @@ type question struct {
 
 func newLone(t *testing.T, seed uint64) *lone { return newLoneOf(t, seed, *loneModes) }
 
-// newLoneOf is newLone with policies of some modes.
+// newLoneOf does the same as newLone, with policies of some modes.
 func newLoneOf(t *testing.T, seed uint64, modes string) *lone {
 	w := &lone{
 		t: t, seed: seed, modes: modes, r: rand.New(rand.NewPCG(seed, 0x701d)), now: 1e12, done: map[uint32]decided{},
@@ -474,7 +474,7 @@ func (w *lone) lapsed(e *exact, now quota.Instant) bool {
 	return e.full+e.fullFor(now) < e.params.Window()
 }
 
-// fullFor is for how long a bucket of tokens has been full, since tokens were lost.
+// fullFor returns the time for which a bucket of tokens has been full, since tokens were lost.
 func (e *exact) fullFor(now quota.Instant) quota.Span {
 	from := e.state.Last + quota.Instant(e.params.ResetAfter(e.state, e.state.Last))
 	return quota.Span(max(now-max(from, e.since), 0))
@@ -589,7 +589,7 @@ type exact struct {
 	full          quota.Span
 }
 
-// exactly is the exact bucket of a hit, and its time at an instant.
+// exactly returns the exact bucket of a hit, and its time at an instant.
 func (w *lone) exactly(q question, h filtertest.Hit, at quota.Instant) (*exact, quota.Instant) {
 	key, now := exactKey{h.Bucket, 0}, 1<<50+at
 	if w.index.Policy(h.Policy).Mode == policy.ModeLocal {
@@ -665,7 +665,7 @@ func (w *lone) elsewhere(q question, d decided, h filtertest.Hit) (n int64) {
 	return n
 }
 
-// loneName is the name of a node.
+// loneName returns the name of a node.
 func loneName(i int) string { return string(rune('a' + i)) }
 
 // againstExact compares the wait and the remaining tokens in a refusal with exact buckets. A second

@@ -57,8 +57,8 @@ func (c *crowd) after(span quota.Span, f func()) {
 	c.due = slices.Insert(c.due, i, at)
 }
 
-// call is a lease call on its way: the control plane works on one after the other, and unless it
-// forgets answers those at once that have waited for too long.
+// call sends a lease call. The control plane works on one call after the other. Unless it forgets,
+// it answers a call that has waited for too long at once.
 func (c *crowd) call(body []byte, timeout quota.Span, done func(int, []byte)) error {
 	c.calls++
 	request, err := wire.DecodeLeaseRequest(body)

@@ -165,7 +165,7 @@ func TestAReserveIsKept(t *testing.T) {
 	}
 }
 
-// document is the set of a world: with classes where a policy keeps something for the first.
+// document returns the set of a world: with classes where a policy keeps something for the first.
 func (w *world) document(lines []string) string {
 	text := `{"version":"weir/v1","policies":[` + strings.Join(lines, ",") + `]`
 	for i := range w.policies {

@@ -42,7 +42,7 @@ func (s shape) document(i int) string {
 		i, i, s.algorithm, s.mode, figure, s.window/quota.Millisecond, burst, s.failure, reserve)
 }
 
-// rate is tokens a second.
+// rate returns the tokens a second.
 func (s shape) rate() float64 { return float64(s.quota) * 1e6 / float64(s.window) }
 
 // modest is how the keys of callers begin who come now and then, each within its limit.
@@ -197,7 +197,7 @@ func (w *world) call(c *caller) {
 	})
 }
 
-// ask is one request of a caller.
+// ask sends one request of a caller.
 func (w *world) ask(n *node, worker int, c *caller) {
 	path := "/all"
 	if c.policy >= 0 {
@@ -206,7 +206,7 @@ func (w *world) ask(n *node, worker int, c *caller) {
 	w.send(n, worker, path, cmp.Or(c.prefix, "k")+strconv.Itoa(w.r.IntN(c.keys)), 1+w.r.Int64N(c.dear))
 }
 
-// request is one request of any caller.
+// request sends one request of any caller.
 func (w *world) request(n *node, worker int) {
 	c := &w.callers[w.r.IntN(len(w.callers))]
 	w.ask(n, worker, c)
@@ -236,7 +236,8 @@ func (w *world) send(n *node, worker int, path, key string, cost int64, more ...
 	}
 }
 
-// rate is the figure that a caller brings: modest ones always the largest, others this or that.
+// rate returns the figure of a caller: modest callers have the largest, other callers one of
+// several.
 func (w *world) rate(key string) string {
 	if strings.HasPrefix(key, modest) {
 		return "1000000"
@@ -418,7 +419,7 @@ func (w *world) failOver() {
 	}
 }
 
-// lawTime is the time by which a law of windows goes.
+// lawTime returns the time that a law of windows uses.
 func (w *world) lawTime(l *windowLaw) quota.Instant {
 	if l.windows.Algorithm == quota.FixedWindow {
 		return w.store.Time()

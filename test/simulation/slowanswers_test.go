@@ -11,8 +11,8 @@ import (
 // slowGames is how many games of slow answers each mode plays.
 const slowGames = 300
 
-// newSlow is a control plane whose answers come about as late as requests wait: messages overtake
-// each other, and some take longer than any request waits.
+// newSlow returns a control plane whose answers take about the time for which requests wait:
+// messages overtake each other, and some take longer than any request waits.
 func newSlow(t *testing.T, seed uint64, mode, algorithm string, nodes int, limit int64) *stall {
 	s := newStall(t, mode, algorithm, nodes, limit)
 	s.r = rand.New(rand.NewPCG(seed, 9))

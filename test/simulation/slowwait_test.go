@@ -55,8 +55,8 @@ func TestWaitsAreTrueWhereAnswersAreSlow(t *testing.T) {
 	}
 }
 
-// slowLone is a caller alone with a limit, of whose messages each takes up to a fifth of the time
-// that a request waits, one in some of them. So a request that asks twice is not late.
+// slowLone returns a caller alone with a limit. Some of its messages take up to a fifth of the time
+// for which a request waits, so a request that asks twice is not late.
 func slowLone(t *testing.T, seed uint64, limit, mode string, slow *int) *lone {
 	w := &lone{
 		t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 0x510)), now: 1e12,

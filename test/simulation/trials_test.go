@@ -107,7 +107,7 @@ func newArm(t *testing.T, document string, nodes, workers int, way quota.Span) *
 	return a
 }
 
-// storeNow is the clock of the store.
+// storeNow returns the clock of the store.
 func (a *arm) storeNow() quota.Instant { return 1<<50 + a.now }
 
 // shortly is for how long tokens can count as leased that no request needs to wait for: for a
@@ -242,7 +242,7 @@ func (g *trialGame) String() string {
 		g.document(""), g.how, g.nodes, g.workers, g.way, len(g.traffic))
 }
 
-// document is the policy set that enforces the limit, or that tries it.
+// document returns the policy set that enforces the limit, or that tries it.
 func (g *trialGame) document(how string) string {
 	const head = `{"version":"weir/v1","policies":[{"name":"p","partition":["header:x-k"],`
 	limit := `"limit":` + g.limit
@@ -370,7 +370,7 @@ func (g *trialGame) play(t *testing.T, all *foretold) (problem string) {
 	return ""
 }
 
-// exact is how many requests one exact bucket for all nodes lets through.
+// exact returns the number of requests that one exact bucket for all nodes lets through.
 func (g *trialGame) exact(t *testing.T) int {
 	refused, _, err := controlplanetest.Simulate([]byte(g.document("")), strings.NewReader(g.log()), 1)
 	if err != nil {
@@ -413,7 +413,7 @@ func TestTrialsForetell(t *testing.T) {
 	}
 }
 
-// log is the traffic as an access log.
+// log returns the traffic as an access log.
 func (g *trialGame) log() string {
 	var b strings.Builder
 	for _, one := range g.traffic {

@@ -150,7 +150,7 @@ func (w *world) report() string {
 	return b.String()
 }
 
-// wall is the clock of the control plane's machines.
+// wall returns the clock of the control plane's machines.
 func (w *world) wall() time.Time { return time.UnixMicro(1_700_000_000_000_000 + int64(w.now)) }
 
 // run lets the world pass.
@@ -217,7 +217,7 @@ func (w *world) push() {
 	w.note(evPush, 0, int64(len(w.sets)))
 }
 
-// limitOf is a limit by its number in a version.
+// limitOf returns a limit by its number in a version.
 func (w *world) limitOf(version uint64, number uint32) (policy.Limit, bool) {
 	if version == 0 || version > uint64(len(w.sets)) {
 		return policy.Limit{}, false
@@ -322,7 +322,7 @@ func (w *world) use(n *node, h filtertest.Hit) {
 	}
 }
 
-// useBoth is a use of a central token bucket, or of a node's share of it. All nodes together use
+// useBoth notes a use of a central token bucket, or of a node's share of it. All nodes together use
 // the tokens that the bucket grants, and tokens that are not charged yet. The tokens of a late call
 // may be used when their lease has ended, and clocks go wrong by a thousandth.
 func (w *world) useBoth(h filtertest.Hit) {
@@ -375,7 +375,7 @@ func (w *world) optimisticLaw(p quota.Params, own bool) *law {
 		always: (w.sharing() - 1) * slack, last: w.now}
 }
 
-// sharing is how many share the buckets.
+// sharing returns the number of nodes and doors that share the buckets.
 func (w *world) sharing() int64 { return int64(len(w.nodes) + w.doors) }
 
 func (w *world) slack(p quota.Params) int64 {
@@ -403,7 +403,7 @@ func (w *world) useCentral(bucket keyhash.Key, limit uint32, cost int64) {
 	}
 }
 
-// useOwn is a use of a node's own bucket, by its own clock.
+// useOwn notes a use of a node's own bucket, by its own clock.
 func (w *world) useOwn(n *node, h filtertest.Hit, limit policy.Limit) {
 	now, key := n.clock(), lawKey{h.Bucket, h.Source}
 	if limit.Algorithm.Windowed() && h.Source == filtertest.Local {
@@ -438,7 +438,7 @@ func (w *world) useOwn(n *node, h filtertest.Hit, limit policy.Limit) {
 	}
 }
 
-// own are the figures of a node's own bucket.
+// own returns the figures of a node's own bucket.
 func (w *world) own(n *node, source filtertest.Source, limit policy.Limit) quota.Params {
 	switch {
 	case source != filtertest.Share:

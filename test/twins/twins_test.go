@@ -22,7 +22,7 @@ const (
 	maxLines = 150
 )
 
-// installed is the path of something that tools/setup.sh clients installs.
+// installed returns the path of a file that tools/setup.sh clients installs.
 func installed(t *testing.T, name string) string {
 	t.Helper()
 	cache, err := stack.CacheDir()

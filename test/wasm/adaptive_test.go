@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// finding is a policy set with an adaptive limit.
+// finding returns a policy set with an adaptive limit.
 func finding(fields string) string {
 	return setOf(`{"name": "worker", "partition": [], "mode": "local", ` + fields + `}`)
 }

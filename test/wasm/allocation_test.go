@@ -29,7 +29,7 @@ func TestRequestsAllocateNothing(t *testing.T) {
 	}
 }
 
-// touched is how many blocks of the module's memory are other ones after n requests.
+// touched returns the number of blocks of the module's memory that n requests change.
 func touched(t *testing.T, h *envoytest.Host, request envoytest.Request, n int) (blocks int) {
 	t.Helper()
 	before := h.Memory(0)

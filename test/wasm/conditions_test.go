@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// byHeader is a set of n policies that the value of a header tells apart.
+// byHeader returns a set of n policies that the value of a header tells apart.
 func byHeader(n int, more ...string) string {
 	all := make([]string, n)
 	for i := range all {

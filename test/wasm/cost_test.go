@@ -29,7 +29,7 @@ func calls(lists ...map[string]uint64) map[string]uint64 {
 	return sum
 }
 
-// times is n times a list.
+// times returns a list with each count multiplied by n.
 func times(n uint64, list map[string]uint64) map[string]uint64 {
 	product := map[string]uint64{}
 	for name, each := range list {
@@ -67,7 +67,7 @@ func warm(t *testing.T, h *envoytest.Host, r envoytest.Request) *envoytest.Host 
 	return h
 }
 
-// central is a node that has been busy for a while, with a control plane.
+// central returns a node that has been busy for a while, with a control plane.
 func central(t *testing.T, r envoytest.Request, policies ...string) *envoytest.Host {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(policies...)})
 	for range 400 {
@@ -79,7 +79,8 @@ func central(t *testing.T, r envoytest.Request, policies ...string) *envoytest.H
 	return w.nodes[0]
 }
 
-// five are policies that all apply, and many are ten thousand of which one does.
+// five returns five policies that all apply, and many returns ten thousand policies of which one
+// applies.
 func five() (all []string) {
 	for i := range 5 {
 		all = append(all, limits(fmt.Sprint("p", i), "local", "1000000/1s"))
@@ -94,7 +95,7 @@ func many() (all []string) {
 	return append(all, limits("p", "local", "1000000/1s"))
 }
 
-// inFlight is a policy of requests in flight for each key.
+// inFlight returns a policy of requests in flight for each key.
 func inFlight(mode string, n int) string {
 	return fmt.Sprintf(`{"name": "p", "mode": %q, "partition": ["header:x-key"], "limit": {"in_flight": %d}}`, mode, n)
 }

@@ -146,8 +146,8 @@ func TestMoreKeysThanTheTableHolds(t *testing.T) {
 	}
 }
 
-// wronglyRefused is the share of the decisions that refuse a key which has not used up its limit,
-// in a table of its own.
+// wronglyRefused returns the share of the decisions that refuse a key which has not used up its
+// limit, in a table of its own.
 func wronglyRefused(t *testing.T, keys int, seed uint64) float64 {
 	t.Helper()
 	h := start(t, envoytest.Options{

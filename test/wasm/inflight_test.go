@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// places is a policy set of requests in flight.
+// places returns a policy set of requests in flight.
 func places(fields string) string {
 	return setOf(`{"name": "places", "partition": [], "mode": "local", ` + fields + `}`)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// atOnce is world.run for a world of one node, where all that happens in a step happens at once, in
-// an order that the seed chooses: requests on all workers, and then the ticks of all VMs and the
-// answers that are due.
+// atOnce does the same as world.run for a world of one node, but runs a step at once, in an order
+// that the seed chooses: requests on all workers, and then the ticks of all VMs and the answers
+// that are due.
 func atOnce(w *world, r *rand.Rand, d time.Duration, requests func(worker int), each func()) {
 	node := w.nodes[0]
 	for end := w.now + d; w.now < end; {

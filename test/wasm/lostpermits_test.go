@@ -97,7 +97,7 @@ func newThrong(t *testing.T, r *rand.Rand, nodes, limit, clients int, pause time
 	return c
 }
 
-// within is a random time of at least a millisecond.
+// within returns a random time of at least a millisecond.
 func (c *throng) within(most time.Duration) time.Duration {
 	return time.Duration(1+c.r.IntN(int(most/time.Millisecond))) * time.Millisecond
 }

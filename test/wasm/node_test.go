@@ -44,7 +44,7 @@ const (
 
 func setOf(policies ...string) string { return setWith("", policies...) }
 
-// setWith is a policy set with more fields.
+// setWith returns a policy set with more fields.
 func setWith(more string, policies ...string) string {
 	if more != "" {
 		more += ", "
@@ -52,7 +52,7 @@ func setWith(more string, policies ...string) string {
 	return `{"version": "weir/v1", ` + more + `"policies": [` + strings.Join(policies, ",\n") + `]}`
 }
 
-// alone is the configuration of a filter without a control plane.
+// alone returns the configuration of a filter without a control plane.
 func alone(set string) []byte { return []byte(`{"table": {"keys": 1024}, "policyset": ` + set + `}`) }
 
 // decode reads a policy set.
@@ -86,7 +86,7 @@ func start(t testing.TB, opt envoytest.Options) *envoytest.Host {
 	return h
 }
 
-// warnings are the last lines of the log that are more than information.
+// warnings returns the last lines of the log that are more than information.
 func warnings(h *envoytest.Host) string {
 	var lines []string
 	for _, l := range h.Logs() {
@@ -97,7 +97,7 @@ func warnings(h *envoytest.Host) string {
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// get is a request with more headers, given as name and value in turn.
+// get returns a request with more headers, given as name and value in turn.
 func get(headers ...string) envoytest.Request {
 	r := envoytest.Request{Headers: [][2]string{{":method", "GET"}, {":path", "/v1/items?q=1"},
 		{":authority", "api.example.com"}, {":scheme", "https"}}}
@@ -177,7 +177,8 @@ func count(t testing.TB, h *envoytest.Host, worker, n int, r envoytest.Request) 
 	return passed
 }
 
-// counter is one of the filter's Envoy counters, as of the last tick; 0 if it was never counted.
+// counter returns one of the filter's Envoy counters, as of the last tick; 0 if it has never
+// counted.
 func counter(h *envoytest.Host, name string) uint64 {
 	value, _ := h.Metric("weir." + name)
 	return value

@@ -13,13 +13,13 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// consumers is the revision of consumers that the node knows.
+// consumers returns the revision of consumers that the node knows.
 func (p *poll) consumers() uint64 {
 	n, _ := strconv.ParseUint(p.query.Get("consumers"), 10, 64)
 	return n
 }
 
-// consumers is all that is known of them, which is also all that has changed.
+// consumers returns all consumers, all of which have changed.
 func (c *plane) consumers() wire.Consumers {
 	m := wire.Consumers{Revision: c.revision, ExceptionsRevision: c.revision,
 		Complete: true}

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// leasedPlaces is a policy set of requests in flight over all Envoys.
+// leasedPlaces returns a policy set of requests in flight over all Envoys.
 func leasedPlaces(fields string) string {
 	return setOf(`{"name": "places", "partition": [], "mode": "leased", ` + fields + `}`)
 }

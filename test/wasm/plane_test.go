@@ -96,7 +96,7 @@ func newPlane(w *world) *plane {
 	return c
 }
 
-// instant is the control plane's own clock, which has nothing to do with the nodes'.
+// instant returns the control plane's own clock, which has nothing to do with the nodes'.
 func (c *plane) instant() quota.Instant { return quota.Instant(1<<50 + c.w.now.Microseconds()) }
 
 func (c *plane) handle(node int, call *envoytest.Call) {
@@ -194,7 +194,7 @@ func (c *plane) wake() {
 	c.polls = still
 }
 
-// bytes is the snapshot of a version as it goes out.
+// bytes returns the snapshot of a version as it goes out.
 func (c *plane) bytes(version uint64) []byte {
 	b := wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Secret: c.secret, Set: c.Sets[version]})
 	if c.snapshot != nil {
@@ -206,7 +206,7 @@ func (c *plane) bytes(version uint64) []byte {
 // push makes a policy set the next version and sends it to the nodes that wait for a version.
 func (c *plane) push(set string) uint64 { return c.pushAs(c.Version+1, set) }
 
-// pushAs is push with any version number.
+// pushAs pushes a set with any version number.
 func (c *plane) pushAs(version uint64, set string) uint64 {
 	c.w.t.Helper()
 	c.Push(version, decode(c.w.t, set))
@@ -221,7 +221,7 @@ func (c *plane) order(orders ...wire.Order) {
 	c.wake()
 }
 
-// lastPoll is the newest poll of a node.
+// lastPoll returns the newest poll of a node.
 func (c *plane) lastPoll(node int) poll {
 	c.w.t.Helper()
 	for i := len(c.heard) - 1; i >= 0; i-- {
@@ -270,7 +270,7 @@ func (l *law) check(t testing.TB, what string) {
 	}
 }
 
-// most is burst + rate·t for the whole of span.
+// most returns burst + rate·t for the whole of span.
 func (l *law) most(span time.Duration) float64 {
 	return float64(l.params.Burst) + float64(span.Microseconds())*float64(l.params.Num)/float64(l.params.Den)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// queue is a policy of a leaky bucket: ten requests a second, of which burst may wait.
+// queue returns a policy of a leaky bucket: ten requests a second, of which burst may wait.
 func queue(mode, burst string, more ...string) string {
 	return limits("queue", mode, "10/1s burst "+burst, append(more, forAll, `"algorithm": "leaky_bucket"`)...)
 }

@@ -53,7 +53,7 @@ func (r *reference) decide(at, n int64) (allowed bool, left, retry int64) {
 	return false, left, high - at
 }
 
-// room is how many whole tokens fit at a time.
+// room returns the number of whole tokens that fit at a time.
 func (r *reference) room(now int64) int64 {
 	left := r.quota
 	weighted := new(big.Int)

@@ -56,7 +56,7 @@ func poisson(perSecond float64) traffic {
 	}}
 }
 
-// bursts are n requests within a millisecond, again and again.
+// bursts returns traffic with n requests within a millisecond, again and again.
 func bursts(n int, every time.Duration) traffic {
 	return traffic{fmt.Sprintf("%d at once each %v", n, every), func(r *rand.Rand) time.Duration {
 		if r.IntN(n) == 0 {

@@ -69,7 +69,7 @@ func newWorld(t *testing.T, f fleet) *world {
 	return w
 }
 
-// config is the plugin configuration of the nodes.
+// config returns the plugin configuration of the nodes.
 func (w *world) config(inline string) []byte {
 	if inline == "" {
 		inline = "null"
@@ -95,7 +95,7 @@ func (w *world) after(d time.Duration, fire func()) {
 // advance lets time pass on all nodes and at the control plane, step by step.
 func (w *world) advance(d time.Duration) { w.run(d, func() {}) }
 
-// run is advance with something to do at the end of each step.
+// run advances, and calls each at the end of each step.
 func (w *world) run(d time.Duration, each func()) {
 	for end := w.now + d; w.now < end; {
 		w.now += quantum

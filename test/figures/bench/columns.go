@@ -18,7 +18,7 @@ func number(title, format string, figure func(reading) float64) column {
 	}}
 }
 
-// opened is a number of the open loop.
+// opened returns a number of the open loop.
 func opened(title, format string, figure func(paced) float64) column {
 	return number(title, format, func(f reading) float64 { return figure(f.first()) })
 }
@@ -83,7 +83,7 @@ var memory = []column{
 	number("others MB", "%.0f", func(f reading) float64 { return f.OtherMB }),
 }
 
-// rows are a scene's table, the titles first.
+// rows returns a scene's table, the titles first.
 func (r *report) rows(s scene) figures.Table { return r.table(stages[s].title, r.in(s), r.columns(s)) }
 
 // table has a row for each contestant.
@@ -113,14 +113,14 @@ func (r *report) idleRows() figures.Table {
 	}, memory...))
 }
 
-// on is a contestant's point of the curve in a round.
+// on returns a contestant's point of the curve in a round.
 func on(one round, c contestant, rate float64) paced {
 	p, _ := one.at(c.id(), rate)
 	return p
 }
 
-// misses is how many requests a second a contestant, or Envoy without a limit, made of a rate that
-// it did not reach in the median round.
+// misses returns the requests a second that a contestant, or Envoy without a limit, reached, and
+// whether that misses the rate in the median round.
 func (r *report) misses(c contestant, rate float64) (made float64, missed bool) {
 	made = figures.Over(r.Rounds, func(one round) float64 { return on(one, c, rate).Reached }).Median
 	return made, !paced{Rate: rate, Reached: made}.reached()

@@ -76,13 +76,13 @@ func limit(name, mode, rest string) string {
 	return fmt.Sprintf(`{"name": %q, "partition": ["header:%s"], "mode": %q%s}`, name, keyHeader, mode, rest)
 }
 
-// quota is a policy's limit for a minute.
+// quota returns a policy's limit for a minute.
 func quota(n int) string { return fmt.Sprintf(`, "limit": {"quota": %d, "window": "1m"}`, n) }
 
 func open(mode string) string { return limit("p", mode, quota(noLimit)) }
 
-// central is open to requests for which the control plane is too slow: they are counted, see
-// ladder, and none of them is answered with 429.
+// central returns a policy that admits requests for which the control plane is too slow: they are
+// counted, see ladder, and none of them is answered with 429.
 func central(mode string, n int) string {
 	return limit("p", mode, `, "on_failure": {"local_for": "0s", "then": "allow"}`+quota(n))
 }
@@ -107,8 +107,8 @@ func five() string {
 	return set(policies...)
 }
 
-// thousands are 10 000 policies, of which one applies. The others are written as short as can be:
-// the control plane takes a document of 1 MB at most.
+// thousands returns 10 000 policies, of which one applies. The others are as short as possible,
+// because the control plane takes a document of 1 MB at most.
 func thousands() string {
 	const n = 10_000
 	const short = `{"name":"p%d","match":{"paths":["/s/%d"]},"partition":[],"limit":{"quota":1,"window":"1m"}}`
@@ -141,7 +141,7 @@ var perKey = contestant{
 	Name: "native-keys", Title: "Envoy's local_ratelimit, a bucket for each key", part: nativeKeys, proof: nativeProof,
 }
 
-// ofDirect are the contestants of that scene.
+// ofDirect returns the contestants of that scene.
 func ofDirect() []contestant {
 	refused := set(limit("p", "local", `, "limit": {"quota": 1, "window": "366d"}`))
 	all := []contestant{
@@ -172,7 +172,7 @@ func ofDirect() []contestant {
 	return append([]contestant{noFilter, emptyFilter}, all...)
 }
 
-// peers are the contestants of a scene other than direct, with its limit.
+// peers returns the contestants of a scene other than direct, with its limit.
 func peers(s scene) []contestant {
 	quotaOfEach := stages[s].quota
 	weirOnes := func(mode, proof string) contestant {
@@ -208,12 +208,12 @@ func peers(s scene) []contestant {
 	return all
 }
 
-// named are those peers that have one of the names.
+// named returns the peers that have one of the names.
 func named(s scene, names ...string) []contestant {
 	return slices.DeleteFunc(peers(s), func(c contestant) bool { return !slices.Contains(names, c.Name) })
 }
 
-// ofBrowser are the contestants of that scene: two have requests with few headers.
+// ofBrowser returns the contestants of that scene: two have requests with few headers.
 func ofBrowser() []contestant {
 	few := named(browser, "none", "local")
 	for i := range few {
@@ -222,7 +222,7 @@ func ofBrowser() []contestant {
 	return append(peers(browser), few...)
 }
 
-// contestants are all that are measured, in the order in which each round measures them.
+// contestants returns all contestants, in the order in which each round measures them.
 func contestants() []contestant {
 	of := map[scene][]contestant{
 		direct: ofDirect(), proxied: peers(proxied), cold: peers(cold), mixed: peers(mixed), browser: ofBrowser(),

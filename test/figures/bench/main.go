@@ -76,7 +76,7 @@ func parse(args []string, usage io.Writer) (s settings, err error) {
 	return s, err
 }
 
-// shortest is the shortest of its times.
+// shortest returns the shortest of its times.
 func (p plan) shortest() time.Duration {
 	return min(p.Warm, p.Closed, p.Open, p.Slice, p.Curve, p.Idle)
 }

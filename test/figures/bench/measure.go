@@ -59,7 +59,7 @@ type reading struct {
 	IdleOther float64 `json:"idle_other_percent,omitempty"`
 }
 
-// cost is the processor time for a request that counts for the contestant.
+// cost returns the processor time for a request that counts for the contestant.
 func (f reading) cost() float64 { return f.EnvoyCPU + f.OtherCPU }
 
 // round has the figures of each contestant by its id.
@@ -202,8 +202,8 @@ func (r *runner) begin(ctx context.Context, c contestant) (*trial, error) {
 	return t, err
 }
 
-// warm is how long a contestant warms up in a scene: with a thousand busy keys the rare ones take
-// a while until they have their leases.
+// warm returns the time for which a contestant warms up in a scene: of a thousand busy keys, the
+// rare keys take a while until they have their leases.
 func (p plan) warm(s scene) time.Duration { return p.Warm * time.Duration(1+stages[s].settles) }
 
 // closed and open ask in a loop. The next one goes on with the keys where this one ends.
@@ -301,13 +301,13 @@ func (t *trial) spend(ask func() (load.Result, error)) (load.Result, work, error
 	return result, spent, t.expects(result)
 }
 
-// micros is a time for each of n, in microseconds.
+// micros returns a time for each of n, in microseconds.
 func micros(d time.Duration, n float64) float64 {
 	return figures.Rounded(float64(d.Nanoseconds()) / 1000 / n)
 }
 
-// processors is how many of them a processor time takes for a while; a difference of two readings
-// may be a little less than nothing.
+// processors returns the average number of processors that a processor time takes. A difference of
+// two readings may be a little below zero.
 func processors(spent, during time.Duration) float64 {
 	return figures.Rounded(max(0, spent.Seconds()/during.Seconds()))
 }

@@ -39,12 +39,12 @@ func (w *world) work(running []*world) (n work, err error) {
 	return n, nil
 }
 
-// used is the processor time that a contestant's processes have used.
+// used returns the processor time that a contestant's processes have used.
 func (w *world) used() (envoy, others time.Duration, err error) {
 	return read(w, figures.ProcessorTime)
 }
 
-// resident is the memory that they have, in millions of bytes.
+// resident returns the memory that they have, in millions of bytes.
 func (w *world) resident() (envoy, others float64, err error) { return read(w, figures.Resident) }
 
 // read reads a gauge of a contestant's Envoy, and the sum of it over all other processes.

@@ -22,7 +22,7 @@ const (
 		"fifths are Redis, whose script decides where the peer's commands count, and as much is gRPC's transport"
 )
 
-// promises are all, in the order of the page.
+// promises returns all promises, in the order of the page.
 func promises() []promise {
 	return []promise{
 		beside("strict, 1000 keys: added / ratelimit's", proxied, "strict", "ratelimit", 0.4),

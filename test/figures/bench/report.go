@@ -17,7 +17,7 @@ type report struct {
 	Targets []target     `json:"targets"`
 }
 
-// of is a figure of one contestant over all rounds.
+// of returns a figure of one contestant over all rounds.
 func (r *report) of(c contestant, figure func(reading) float64) figures.Spread {
 	return figures.Over(r.Rounds, func(one round) float64 { return figure(one[c.id()]) })
 }
@@ -28,7 +28,7 @@ func (r *report) added(c contestant) figures.Spread {
 	return figures.Over(r.Rounds, func(one round) float64 { return one.addedOver(c.Name, none, c.Scene) })
 }
 
-// base is the name of the contestant without a filter that has the same requests.
+// base returns the name of the contestant without a filter that has the same requests.
 func (c contestant) base() string {
 	if c.Scene == browser && (c.Name == "few-local" || c.Name == "few-none") {
 		return "few-none"
@@ -41,7 +41,7 @@ func (r *report) compares(c contestant) bool {
 	return c.Name != c.base() && r.has(string(c.Scene)+"/"+c.base())
 }
 
-// in are the contestants of a scene.
+// in returns the contestants of a scene.
 func (r *report) in(s scene) []contestant { return inScene(r.Order, s) }
 
 // has reports whether a contestant was measured.
@@ -50,7 +50,7 @@ func (r *report) has(id string) bool {
 	return ok
 }
 
-// tables are all tables of figures.
+// tables returns all tables of figures.
 func (r *report) tables() (all []figures.Table) {
 	for _, s := range scenes() {
 		all = append(all, r.scene(s)...)
@@ -68,7 +68,7 @@ func (r *report) scene(s scene) []figures.Table {
 	return []figures.Table{r.rows(s)}
 }
 
-// targetRows are the table of targets, the titles first.
+// targetRows returns the table of targets, the titles first.
 func (r *report) targetRows() figures.Table {
 	rows := figures.Table{{"measure", "goal", "measured (min to max)", "", "floor"}}
 	for _, t := range r.Targets {
@@ -86,7 +86,7 @@ func (r *report) targetRows() figures.Table {
 	return rows
 }
 
-// over is a figure of all contestants and rounds, those left out for which ok is false.
+// over returns a figure of all contestants and rounds, those left out for which ok is false.
 func (r *report) over(figure func(reading) (value float64, ok bool)) figures.Spread {
 	var all []float64
 	for _, one := range r.Rounds {
@@ -102,7 +102,7 @@ func (r *report) over(figure func(reading) (value float64, ok bool)) figures.Spr
 	return figures.Over(all, func(v float64) float64 { return v })
 }
 
-// circumstances are where and how it was measured, in one sentence each.
+// circumstances returns two sentences: where and how the run was measured.
 func (r *report) circumstances() string {
 	loop := "closed loop"
 	if r.Plan.Slice > 0 {

@@ -28,7 +28,7 @@ const (
 	idle scene = "idle"
 )
 
-// scenes are all, in the order in which a round measures them.
+// scenes returns all scenes, in the order in which a round measures them.
 func scenes() []scene { return []scene{direct, proxied, cold, mixed, browser, curve, idle} }
 
 const (

@@ -58,20 +58,20 @@ func (p promise) inTheWay(rounds []round) string {
 	return "consists of " + strings.Join(parts, ", ")
 }
 
-// added is the processor time for each request over that without a filter, in microseconds, of all
-// processes.
+// added returns the processor time for each request over that without a filter, in microseconds, of
+// all processes.
 func (r round) added(id string, s scene) float64 { return r.addedOver(id, "none", s) }
 
 func (r round) addedOver(id, none string, s scene) float64 {
 	return r[string(s)+"/"+id].cost() - r[string(s)+"/"+none].cost()
 }
 
-// addedToEnvoy is the same of Envoy alone.
+// addedToEnvoy returns the same of Envoy alone.
 func (r round) addedToEnvoy(id string) float64 {
 	return r["direct/"+id].EnvoyCPU - r["direct/none"].EnvoyCPU
 }
 
-// at is the open loop of a contestant at a rate.
+// at returns the open loop of a contestant at a rate.
 func (r round) at(id string, rate float64) (p paced, ok bool) {
 	for _, p := range r[id].Open {
 		if p.Rate == rate {
@@ -81,8 +81,8 @@ func (r round) at(id string, rate float64) (p paced, ok bool) {
 	return p, false
 }
 
-// addedAt is the processor time that a contestant adds to a request on the curve; not ok if it or
-// Envoy without a limit has not reached the rate.
+// addedAt returns the processor time that a contestant adds to a request on the curve; not ok if it
+// or Envoy without a limit has not reached the rate.
 func (r round) addedAt(id string, rate float64) (added float64, ok bool) {
 	none, ok1 := r.at("curve/none", rate)
 	p, ok2 := r.at("curve/"+id, rate)
@@ -91,7 +91,7 @@ func (r round) addedAt(id string, rate float64) (added float64, ok bool) {
 
 const tooNoisy = "too noisy: in some round the filter to compare with cost nothing"
 
-// compare is a promise about the ratio of two costs.
+// compare returns a promise about the ratio of two costs.
 func compare(name string, atMost float64, needs []string, of, base func(round) float64) promise {
 	return promise{
 		name: name, atMost: atMost, needs: needs,
@@ -178,7 +178,7 @@ func latency(name string, s scene, id, base string, atMost float64, percentile f
 	}
 }
 
-// opened is the first open loop of a contestant.
+// opened returns the first open loop of a contestant.
 func (r round) opened(id string) paced { return r[id].first() }
 
 // first returns the first open loop; zero without an open loop.
@@ -192,7 +192,7 @@ func (f reading) first() paced {
 func p50(p paced) float64 { return p.P50 }
 func p99(p paced) float64 { return p.P99 }
 
-// ladderShare is the largest share of requests that the failure ladder decided in an open loop
+// ladderShare returns the largest share of requests that the failure ladder decided in an open loop
 // whose rate was reached, in percent.
 func ladderShare(r round) (most float64) {
 	for _, f := range r {

@@ -52,7 +52,7 @@ func (t traffic) requests() [][]byte {
 	return all
 }
 
-// load is this traffic at an Envoy. The requests are made once for all contestants.
+// load returns this traffic at an Envoy. The requests are made once for all contestants.
 func (s *workshop) load(t traffic, e *stack.Envoy) load.Load {
 	if s.loads == nil {
 		s.loads = map[string]load.Load{}
@@ -66,7 +66,8 @@ func (s *workshop) load(t traffic, e *stack.Envoy) load.Load {
 	return l
 }
 
-// browserHeaders are twenty with host and key, one of them a cookie of a kilobyte.
+// browserHeaders returns twenty headers, host and key included. One of them is a cookie of a
+// kilobyte.
 func browserHeaders() string {
 	return strings.ReplaceAll(`user-agent: Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0
 accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8

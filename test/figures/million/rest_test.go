@@ -32,7 +32,7 @@ func (p *plane) resident() int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// processor is how much processor time its process has used.
+// processor returns the processor time that its process has used.
 func (p *plane) processor() time.Duration {
 	p.t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.control.PID()))
@@ -47,7 +47,7 @@ func (p *plane) processor() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// atRest is the least that the process holds in a while in which nothing happens.
+// atRest returns the least memory of the process in a while in which nothing happens.
 func (p *plane) atRest(during time.Duration) int64 {
 	p.t.Helper()
 	least := p.resident()
@@ -57,7 +57,7 @@ func (p *plane) atRest(during time.Duration) int64 {
 	return least
 }
 
-// peak is the most that the process has held.
+// peak returns the largest memory of the process so far.
 func (p *plane) peak() int64 {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.control.PID()))
@@ -72,7 +72,7 @@ func (p *plane) peak() int64 {
 	return kilobytes * 1024
 }
 
-// set is a policy set of many policies of a limit.
+// set returns a policy set of many policies of a limit.
 func set(policies, quota int, window string) string {
 	var b strings.Builder
 	b.WriteString("version: weir/v1\nidentity: {consumer: [{header: x-api-key}]}\npolicies:\n")

@@ -227,7 +227,7 @@ func (c contestant) start(
 	return f, err
 }
 
-// machines is how many virtual machines an Envoy has.
+// machines returns the number of virtual machines of an Envoy.
 func machines(ctx context.Context, envoy *stack.Envoy) (float64, error) {
 	const name = "wasm.envoy.wasm.runtime.v8.active"
 	text, err := envoy.Admin(ctx, "/stats?filter=^"+name+"$")

@@ -41,8 +41,8 @@ func TestEachModuleStarts(t *testing.T) {
 	}
 }
 
-// course is a run in which an Envoy without a filter takes 100 ms and 50 MB, and 10 ms and 1 MB for
-// each worker; a virtual machine takes 20 ms and 5 MB.
+// course returns a run in which an Envoy without a filter takes 100 ms and 50 MB, and 10 ms and 1
+// MB for each worker; a virtual machine takes 20 ms and 5 MB.
 func course() *report {
 	of := func(workers float64, filter bool) reading {
 		f := reading{Ready: 300, CPU: 100 + 10*workers, MB: 50 + workers}

@@ -65,7 +65,7 @@ func (r *report) table() figures.Table {
 	return rows
 }
 
-// circumstances are where and how it was measured, in one paragraph.
+// circumstances returns where and how the run was measured, in one paragraph.
 func (r *report) circumstances() string {
 	foreign := figures.Over(r.Rounds, func(one round) float64 { return one.Foreign })
 	return fmt.Sprintf("%s Medians of %d starts in turns, read %v after Envoy was ready; what a virtual "+

@@ -41,7 +41,7 @@ func (c conditions) flaw() string {
 	return ""
 }
 
-// spent is the processor time of other programs than this one and Envoy so far.
+// spent returns the processor time of other programs than this one and Envoy so far.
 func spent(envoy int) (time.Duration, error) {
 	all, err := figures.EverybodysTime()
 	if err != nil {

@@ -22,7 +22,7 @@ var classes = []struct {
 	of20 int
 }{{"critical", 1}, {"normal", 3}, {"reads", 6}, {"bulk", 10}}
 
-// classOf is the class of the i-th request.
+// classOf returns the class of the i-th request.
 func classOf(i int) int {
 	place, class := i*7919/3%20, 0
 	for place >= classes[class].of20 {
@@ -126,7 +126,7 @@ func (c *course) settled(phase int) (from, to int) {
 	return phase*seconds + (seconds+2)/3, (phase + 1) * seconds
 }
 
-// served is the share of a class's requests that was answered in time.
+// served returns the share of a class's requests that was answered in time.
 func (c *course) served(class int) float64 {
 	sent, good := 0, 0
 	for i := range c.sent[class] {
@@ -136,7 +136,7 @@ func (c *course) served(class int) float64 {
 	return float64(good) / float64(max(sent, 1))
 }
 
-// p99 is the latency of the first class that one good answer in a hundred exceeds.
+// p99 returns the latency of the first class that one good answer in a hundred exceeds.
 func (c *course) p99() time.Duration {
 	if len(c.took) == 0 {
 		return 0

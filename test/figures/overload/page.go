@@ -34,7 +34,7 @@ const (
 	tableEnds   = "<!-- until here -->\n"
 )
 
-// page is the plot, and the table in its place.
+// page returns the plot, and the table in its place.
 func page(courses []*course) figures.Page {
 	return figures.Page{
 		Name: pageName, Files: map[string][]byte{"choose/overload.svg": plot(courses)},

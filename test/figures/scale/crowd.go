@@ -56,7 +56,7 @@ func (l *lab) crowd(ctx context.Context, w *world, version uint64, due paced) (c
 	}
 }
 
-// perRedis is how many calls a second one processor of Redis answers at their cost.
+// perRedis returns the calls a second that one processor of Redis answers at their cost.
 func (c crowd) perRedis() float64 { return 1e6 / c.RedisCPU }
 
 func (r *report) crowdTable() figures.Table {

@@ -48,7 +48,7 @@ type point struct {
 	During   time.Duration `json:"during_ns"`
 }
 
-// costs are the processor times in words.
+// costs returns the processor times in words.
 func (p point) costs() string {
 	return fmt.Sprintf("control plane %6.0f µs, Redis %6.0f µs a call", p.PlaneCPU, p.RedisCPU)
 }
@@ -62,7 +62,7 @@ func (p point) words() string {
 const head = "POST /node/v1/leases HTTP/1.1\r\nhost: weir\r\n" +
 	"authorization: Bearer %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n"
 
-// requests are the whole HTTP requests that ask for each key once; the last is full too.
+// requests returns the whole HTTP requests that ask for each key once; the last is full too.
 func (d drive) requests(version uint64) [][]byte {
 	var all [][]byte
 	random := rand.New(rand.NewPCG(7, 7))
@@ -80,7 +80,7 @@ func (d drive) requests(version uint64) [][]byte {
 	return all
 }
 
-// load is the drive at a control plane that has the policy set with that version.
+// load returns the drive at a control plane that has the policy set with that version.
 func (d drive) load(w *world, version uint64) load.Load {
 	l := load.Load{Address: hostPort(w.planes[0].Port), Connections: d.Nodes, Requests: d.requests(version)}
 	l.Order = make([]int, len(l.Requests))
@@ -151,7 +151,7 @@ func (d drive) measure(ctx context.Context, w *world, run func() (load.Result, e
 	}, err
 }
 
-// micros is a time for each of n, in microseconds.
+// micros returns a time for each of n, in microseconds.
 func micros(d time.Duration, n float64) float64 {
 	return figures.Rounded(float64(d.Microseconds()) / n)
 }

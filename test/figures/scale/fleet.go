@@ -248,7 +248,7 @@ func (s *shard) request() {
 	}
 }
 
-// sums are the sums of how often each key comes: 1/1, 1/2, 1/3, …, or 1 for each cold key.
+// sums returns the sums of how often each key comes: 1/1, 1/2, 1/3, …, or 1 for each cold key.
 func (f fleet) sums() []float64 {
 	sums, sum := make([]float64, f.Keys), 0.0
 	for k := range sums {

@@ -184,7 +184,7 @@ func (l *lab) polls(ctx context.Context, r *report) error {
 	})
 }
 
-// each is the memory of one poll, in thousands of bytes.
+// each returns the memory of one poll, in thousands of bytes.
 func (p polling) each() float64 { return (p.With - p.Without) * 1000 / float64(p.Nodes) }
 
 // inRounds measures all drives round by round, in one world; each round has them in their order.

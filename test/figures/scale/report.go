@@ -65,7 +65,7 @@ func (r *report) pushTable() figures.Table {
 	return t
 }
 
-// over is a figure of the i-th drive over all rounds.
+// over returns a figure of the i-th drive over all rounds.
 func over[T any](rounds [][]T, i int, figure func(T) float64) figures.Spread {
 	return figures.Over(rounds, func(round []T) float64 { return figure(round[i]) })
 }

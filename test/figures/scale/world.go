@@ -82,7 +82,7 @@ func (w *world) stop() {
 	}
 }
 
-// plane is where a node finds a control plane.
+// plane returns the control plane of a node.
 func (w *world) plane(node int) *stack.ControlPlane { return w.planes[node%len(w.planes)] }
 
 func (w *world) apply(ctx context.Context, set string) (uint64, error) {
@@ -116,7 +116,7 @@ func (n work) since(before work) work {
 	return work{n.plane - before.plane, n.redis - before.redis, n.self - before.self, n.all - before.all}
 }
 
-// foreign is how many processors worked for other programs.
+// foreign returns the number of processors that worked for other programs.
 func (n work) foreign(during time.Duration) float64 {
 	return figures.Rounded(max(0, (n.all-n.plane-n.redis-n.self).Seconds()/during.Seconds()))
 }
@@ -138,8 +138,8 @@ func (w *world) memory(ctx context.Context) (bytes, keys int64, err error) {
 	return bytes, keys, err
 }
 
-// granted is how many buckets the control planes have answered with all that was asked for, and how
-// many otherwise.
+// granted returns the number of buckets for which the control planes have granted all tokens, and
+// the number of other answers.
 func (w *world) granted(ctx context.Context) (all, other int, err error) {
 	for _, p := range w.planes {
 		answer, err := p.Call(ctx, http.MethodGet, "/metrics", nil)

@@ -43,7 +43,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// Port is where it listens on 127.0.0.1, over UDP.
+// Port returns its port on 127.0.0.1, over UDP.
 func (s *Server) Port() int { return s.conn.LocalAddr().(*net.UDPAddr).Port }
 
 // Answer has all names resolve to some addresses from now on; to none: they do not exist.
@@ -64,7 +64,7 @@ func (s *Server) Silence() {
 	s.silent = true
 }
 
-// Asked is how many questions came.
+// Asked returns the number of questions so far.
 func (s *Server) Asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *Server) serve() {
 	}
 }
 
-// reply is the answer to a question, false if there is none.
+// reply returns the answer to a question, false if there is none.
 func (s *Server) reply(question dnsmessage.Message) (dnsmessage.Message, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

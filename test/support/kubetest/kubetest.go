@@ -80,7 +80,8 @@ func launch(t testing.TB, name, path string, arguments ...string) *stack.Process
 	return p
 }
 
-// Program is the path of a program in the cache: etcd, kube-apiserver, kubelet, helm and so on.
+// Program returns the path of a program in the cache: etcd, kube-apiserver, kubelet, helm and so
+// on.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	cache, err := stack.CacheDir()

@@ -209,7 +209,7 @@ func removeCgroup(folder string) (left int) {
 	return left
 }
 
-// Probes is how often kubelet has asked the containers of a pod, by type and result, like
+// Probes returns the number of kubelet's probes of a pod's containers, by type and result, like
 // "Readiness successful".
 func (n *Node) Probes(t testing.TB, pod string) map[string]int {
 	t.Helper()

@@ -18,13 +18,13 @@ import (
 // An Object is one object of Kubernetes as JSON has it.
 type Object map[string]any
 
-// Kind is the object's kind, like Deployment.
+// Kind returns the object's kind, like Deployment.
 func (o Object) Kind() string { return o.text("kind") }
 
-// Name is the object's name, without its namespace.
+// Name returns the object's name, without its namespace.
 func (o Object) Name() string { return Object(o.part("metadata")).text("name") }
 
-// Namespace is the object's namespace; empty if none is written.
+// Namespace returns the object's namespace; empty if none is written.
 func (o Object) Namespace() string { return Object(o.part("metadata")).text("namespace") }
 
 func (o Object) text(field string) string {
@@ -115,8 +115,8 @@ func (s *Server) TryApply(o Object) error {
 	return nil
 }
 
-// Path is where the API has the object. A kind that is not known yet is awaited for ten seconds:
-// its definition may be new. Without a namespace an object is in default.
+// Path returns the object's path in the API. A kind that is not known yet is awaited for ten
+// seconds: its definition may be new. Without a namespace an object is in default.
 func (s *Server) Path(o Object) (string, error) {
 	version := "/apis/" + o.text("apiVersion")
 	if !strings.Contains(o.text("apiVersion"), "/") {
@@ -167,7 +167,7 @@ func (s *Server) resource(version, kind string) (plural string, namespaced bool,
 	return "", false, errors.Join(err, fmt.Errorf("the API has no kind %s in %s", kind, version))
 }
 
-// message is the sentence of a refusal.
+// message returns the sentence of a refusal.
 func message(answer string) string {
 	var status struct {
 		Message string `json:"message"`

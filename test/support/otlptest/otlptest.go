@@ -40,17 +40,17 @@ func Start(t testing.TB) *Collector {
 	return c
 }
 
-// URL is the address for control planes.
+// URL returns the address for control planes.
 func (c *Collector) URL() string { return c.server.URL }
 
-// Spans are all that came.
+// Spans returns all received spans.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.spans
 }
 
-// Raw are the messages as they came.
+// Raw returns the bytes of all received messages.
 func (c *Collector) Raw() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

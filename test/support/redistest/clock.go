@@ -31,7 +31,7 @@ func (c *Clock) Start(options ...string) *Server {
 	return startEnv(c.t, c.Env(), options...)
 }
 
-// StartOn is Start for a server that also has this disk.
+// StartOn starts a server that also has this disk.
 func (c *Clock) StartOn(d *Disk, options ...string) *Server {
 	c.t.Helper()
 	return startEnv(c.t, env(c.preloaded, d.preloaded), options...)

@@ -134,7 +134,7 @@ func (c *Cluster) URL() string {
 	return url
 }
 
-// Slot is the slot of a key.
+// Slot returns the slot of a key.
 func (c *Cluster) Slot(key string) int {
 	c.t.Helper()
 	slot, err := strconv.Atoi(strings.TrimPrefix(c.Primaries[0].Do("CLUSTER", "KEYSLOT", key), ":"))
@@ -144,7 +144,7 @@ func (c *Cluster) Slot(key string) int {
 	return slot
 }
 
-// Primary is the primary that had a slot at first.
+// Primary returns the primary that had a slot at first.
 func (c *Cluster) Primary(slot int) (index int) {
 	for (index+1)*Slots/len(c.Primaries) <= slot {
 		index++

@@ -20,7 +20,7 @@ func (d *Disk) Hang() { d.set(2) }
 // Mend makes the disk good again.
 func (d *Disk) Mend() { d.set(0) }
 
-// Start is Start for a server on this disk.
+// Start starts a server on this disk.
 func (d *Disk) Start(options ...string) *Server {
 	d.t.Helper()
 	return startEnv(d.t, env(d.preloaded), options...)

@@ -45,7 +45,7 @@ func Start(t testing.TB, options ...string) *Server {
 	return startEnv(t, nil, options...)
 }
 
-// startEnv is Start with additions to the server's environment, like "NAME=value".
+// startEnv starts a server with additions to its environment, like "NAME=value".
 func startEnv(t testing.TB, env []string, options ...string) *Server {
 	t.Helper()
 	dir := t.TempDir()
@@ -75,10 +75,10 @@ func launch(t testing.TB, env []string, arguments func(port int) []string) *Serv
 	return nil
 }
 
-// Addr is host:port.
+// Addr returns host:port.
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
-// URL is the address as clients want it.
+// URL returns the address as clients want it.
 func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
 
 // Kill ends the server at once, as a crash would. It is harmless on a dead server.
@@ -148,8 +148,8 @@ func (s *Server) Has(key string) bool {
 // IsPrimary reports whether the server takes itself for a primary.
 func (s *Server) IsPrimary() bool { return strings.HasPrefix(s.Role(), "master") }
 
-// Role is the server's answer to ROLE, a line for each of its elements. A server whose role changes
-// ends its clients' connections, and has none then.
+// Role returns the server's answer to ROLE, a line for each of its elements. A server whose role
+// changes ends its clients' connections, and has none then.
 func (s *Server) Role() string {
 	role, err := s.ask("ROLE")
 	if err != nil {

@@ -26,7 +26,7 @@ func StartSentinels(t testing.TB, options ...string) *Sentinels {
 	return startSentinels(t, here, here, options)
 }
 
-// StartSentinelsOn is StartSentinels for a primary and a replica that have these disks.
+// StartSentinelsOn does the same as StartSentinels, for a primary and a replica on these disks.
 func StartSentinelsOn(t testing.TB, primary, replica *Disk, options ...string) *Sentinels {
 	t.Helper()
 	return startSentinels(t, primary.Start, replica.Start, options)

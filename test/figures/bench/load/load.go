@@ -50,7 +50,7 @@ type Result struct {
 	Latencies []time.Duration
 }
 
-// Answered is how many answers came, whatever their status.
+// Answered returns the number of answers, with any status.
 func (r Result) Answered() (n int) {
 	for _, count := range r.Statuses {
 		n += count
@@ -58,8 +58,8 @@ func (r Result) Answered() (n int) {
 	return n
 }
 
-// Percentile is the latency that a share p of the requests, 0 to 1, did not exceed; 0 if there were
-// none.
+// Percentile returns the latency that a share p of the requests, 0 to 1, did not exceed; 0 if there
+// were none.
 func (r Result) Percentile(p float64) time.Duration {
 	if len(r.Latencies) == 0 {
 		return 0
@@ -156,7 +156,7 @@ type schedule struct {
 	total      int
 }
 
-// due is when the n-th request is.
+// due returns the time of the n-th request.
 func (s schedule) due(n int) time.Time {
 	return s.begin.Add(time.Duration(float64(n) / s.rate * float64(time.Second)))
 }
