@@ -192,8 +192,8 @@ func (v *vm) context() *wasmContext {
 	return v.current
 }
 
-// alloc has the guest allocate size bytes and returns where, with a view of them that the next call
-// into the guest makes invalid. The host never frees: the bytes are the guest's.
+// alloc lets the guest allocate size bytes and returns their address, and a view of them that the
+// next call into the guest makes invalid. The host never frees: the bytes are the guest's.
 func (v *vm) alloc(size uint32) (ptr uint32, view []byte, ok bool) {
 	if v.failed {
 		return 0, nil, false

@@ -45,7 +45,7 @@ func costPage(t *testing.T, begin string) string {
 	return begin + block
 }
 
-// logCosts has the access log show costs as docs/choose/cost.md says.
+// logCosts adds costs to the access log, as in docs/choose/cost.md.
 func logCosts(config string) string {
 	const decision = "weir=%FILTER_STATE(wasm.weir.decision:PLAIN)%"
 	return strings.Replace(config, decision, decision+" cost=%FILTER_STATE(wasm.weir.cost:PLAIN)% "+

@@ -477,7 +477,8 @@ func (w *waiting) now() int {
 	return w.well
 }
 
-// begin has a caller use up its limit at an Envoy, wait as long as it is asked to, and ask again.
+// begin starts a caller that uses up its limit at an Envoy, waits for the time in the refusal, and
+// asks again.
 func (w *waiting) begin(ctx context.Context, url, mode, caller string) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.cancel = append(w.cancel, cancel)

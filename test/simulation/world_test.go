@@ -161,7 +161,7 @@ func (w *world) run() {
 	w.settle()
 }
 
-// step has the next thing happen; false if there is none up to an instant.
+// step runs the next event. It returns false if there is none up to an instant.
 func (w *world) step(until quota.Instant) bool {
 	e, ok := w.due.Next(until)
 	if ok {

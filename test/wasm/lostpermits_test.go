@@ -56,7 +56,7 @@ func (c *plane) lose(doubt, given time.Duration) {
 const (
 	lostPlaces = `{"name": "places", "partition": ["header:x-key"], "mode": "leased", "limit": {"in_flight": %d},
 		"on_failure": ["share"]%s}`
-	// penalised has a caller stopped who is refused because of his own use.
+	// penalised is a penalty for callers that are refused because of their own use.
 	penalised = `, "penalty": {"after": {"refusals": 5, "within": "1m"}, "for": "1m"}`
 )
 

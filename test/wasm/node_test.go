@@ -149,7 +149,7 @@ func readDecision(t testing.TB, s *envoytest.Stream) (decision, bool) {
 	return d, true
 }
 
-// passes sends a request, has the upstream answer it, and reports whether it passed. It must not
+// passes sends a request, which the upstream answers, and reports whether it passed. It must not
 // wait.
 func passes(t testing.TB, h *envoytest.Host, worker int, r envoytest.Request) (bool, *envoytest.Stream) {
 	t.Helper()

@@ -87,7 +87,7 @@ func central(mode string, n int) string {
 	return limit("p", mode, `, "on_failure": {"local_for": "0s", "then": "allow"}`+quota(n))
 }
 
-// settled has each request reserve a token more than it is found to have cost.
+// settled makes each request reserve a token more than its cost.
 const settled = `, "cost": {"reserve": 2, "commit": {"status": {"rest": 1}}}`
 
 func set(policies ...string) string {

@@ -54,7 +54,8 @@ func newCourse(name string, phase time.Duration) *course {
 	return c
 }
 
-// run sends requests at their times, whatever becomes of those before, while the capacity steps.
+// run sends requests at their times, even if earlier requests have no answer, while the capacity
+// steps.
 func (c *course) run(ctx context.Context, url string, s *service) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 4 * offered, DisableCompression: true}
 	defer transport.CloseIdleConnections()

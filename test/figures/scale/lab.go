@@ -270,7 +270,7 @@ func (l *lab) ratio(ctx context.Context, r *report) error {
 	})
 }
 
-// race has a control plane and a bare client work by turns.
+// race lets a control plane and a bare client work by turns.
 func (l *lab) race(ctx context.Context, r *report, w *world, d drive, scripts [][]any) error {
 	version, err := w.apply(ctx, lasting)
 	if err != nil {

@@ -46,7 +46,7 @@ func Start(t testing.TB) *Server {
 // Port returns its port on 127.0.0.1, over UDP.
 func (s *Server) Port() int { return s.conn.LocalAddr().(*net.UDPAddr).Port }
 
-// Answer has all names resolve to some addresses from now on; to none: they do not exist.
+// Answer sets the addresses of all names from now on. Without an address they do not exist.
 func (s *Server) Answer(addresses ...string) {
 	var all []netip.Addr
 	for _, a := range addresses {

@@ -88,7 +88,7 @@ func (c *Cluster) must(s *Server, args ...string) {
 	}
 }
 
-// introduce has every two members meet until they know each other. A server gives up a handshake
+// introduce lets every two members meet until they know each other. A server gives up a handshake
 // that takes too long, so on a busy machine a MEET can come to nothing.
 func (c *Cluster) introduce(buses map[*Server]int) {
 	c.t.Helper()
