@@ -81,6 +81,36 @@ func TestTokensThatComeTooLateToBeUsedSoon(t *testing.T) {
 	}
 }
 
+// The token that came too late goes back in the call in which its request asks again, also if that
+// call cannot leave at once. A return in an earlier call of its own might arrive after the request:
+// then the bucket lacks the token, and the request is refused.
+func TestATokenThatCameTooLateGoesBackWithItsRequest(t *testing.T) {
+	w := quick(t, quota.Second)
+	w.names = true
+	ticket := w.join(t, 1, 1)
+	w.now += quota.Instant(lease.Soon) - ms
+	w.join(t, 2, 1)
+	w.answer(w.now)
+	w.client.Tick(w.now)
+	if ticket.Outcome != leasing.Waiting || len(w.calls) != 1 {
+		t.Fatalf("%v; beside the call for bucket 2 left %+v", ticket.Outcome, w.calls[1:])
+	}
+	w.now += 5 * ms
+	w.client.Flush(w.now)
+	if len(w.calls) != 2 {
+		t.Fatalf("%d calls, want 2", len(w.calls))
+	}
+	if items := w.calls[1].request.Items; len(items) != 2 || items[0].Returned != 1 || items[1].Waiting != 1 {
+		t.Errorf("it gives back and asks for %+v", items)
+	}
+	for len(w.calls) > 0 {
+		w.answer(w.now)
+	}
+	if ticket.Outcome != leasing.Granted {
+		t.Errorf("%v", ticket.Outcome)
+	}
+}
+
 // A request whose time is over before an answer can be used fails over, as without that.
 func TestTokensThatNeverComeSoonEnough(t *testing.T) {
 	w := quick(t, quota.Second)
