@@ -140,6 +140,11 @@ func TestWordsOfACostAboveWhatIsLeft(t *testing.T) {
 	if got := string(about.AppendSentence(nil, 1)); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
+	about.Left = 1
+	want = strings.Replace(want, "3 are left", "1 is left", 1)
+	if got := string(about.AppendSentence(nil, 1)); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
 }
 
 // A store that has lost which requests are under way does not say that all places are in use.

@@ -100,7 +100,11 @@ func (a *About) appendUsedUp(b []byte) []byte {
 	switch {
 	case a.Left > 0:
 		b = dialect.AppendInt(text.Append(b, ". This request costs "), a.Cost)
-		return text.Append(dialect.AppendInt(text.Append(b, ", and "), a.Left), " are left.")
+		b = dialect.AppendInt(text.Append(b, ", and "), a.Left)
+		if a.Left == 1 {
+			return text.Append(b, " is left.")
+		}
+		return text.Append(b, " are left.")
 	case atOnce:
 		return text.Append(b, ", and that is used up for now.")
 	}

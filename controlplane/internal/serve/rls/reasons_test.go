@@ -97,7 +97,7 @@ func TestACallCostsWhatItsDescriptorsDo(t *testing.T) {
 	}{
 		{5, 2, "user=a|user=a|user=a", "This request costs 3, and 2 are left."},
 		{2, 1, "user=a|user=a|user=a", "This request costs 3, and policy p never allows more than 2 at once"},
-		{3, 2, "user=a|user=a|user=b", "Policy p allows 3 per 1h. This request costs 2, and 1 are left."},
+		{3, 2, "user=a|user=a|user=b", "Policy p allows 3 per 1h. This request costs 2, and 1 is left."},
 	} {
 		w := begin(t, fmt.Sprintf(`
 version: weir/v1
