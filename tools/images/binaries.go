@@ -59,7 +59,7 @@ func ofFilter(root string) (all []component, err error) {
 	command.Stderr = &complaints
 	output, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("what the filter is built from: %w\n%s", err, &complaints)
+		return nil, fmt.Errorf("cannot list the filter's modules: %w\n%s", err, &complaints)
 	}
 	for _, line := range strings.Split(string(output), "\n") {
 		path, version, ok := strings.Cut(line, " ")

@@ -52,6 +52,7 @@ func buildControlPlane(s settings) (built, error) {
 		return built{}, err
 	}
 	defer os.RemoveAll(dir)
+	// Make an image for each platform, with its SBOM.
 	b := built{repository: "weir", tag: s.Version}
 	b.index = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, platform := range s.Platforms {

@@ -33,7 +33,7 @@ type entry struct {
 	owner   int
 }
 
-// archive is a tar file whose bytes depend on the entries alone.
+// archive returns a tar file whose bytes depend on the entries alone.
 func archive(entries []entry) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -75,8 +75,8 @@ func authorities() []byte {
 	return out.Bytes()
 }
 
-// controlPlane is the image of a binary for Linux: that, the authorities, a folder for the embedded
-// store, and nothing to look around with.
+// controlPlane returns the image of a binary for Linux. It has the binary, the authorities and a
+// folder for the embedded store, and no shell.
 func controlPlane(binary []byte, version, architecture string) (v1.Image, error) {
 	files, err := layer([]entry{
 		{"etc/", nil, 0o755, 0},
@@ -110,7 +110,7 @@ func controlPlane(binary []byte, version, architecture string) (v1.Image, error)
 	})
 }
 
-// filterImage is the form that looks like any image: one layer with plugin.wasm.
+// filterImage returns the filter as a usual image: one layer with plugin.wasm.
 func filterImage(module []byte, version string) (v1.Image, error) {
 	files, err := layer([]entry{{"plugin.wasm", module, 0o644, 0}})
 	if err != nil {

@@ -394,7 +394,7 @@ func signatureIn(t *testing.T, image v1.Image) (statement, text []byte) {
 	return statement, text
 }
 
-// The SBOM of an image refers to it, describes what is in it, and lists what that was built from.
+// The SBOM of an image refers to it, describes its content, and lists the sources of the content.
 func TestImagesHaveTheirMaterials(t *testing.T) {
 	target, _ := pushed(t)
 	for _, b := range builtImages(t) {

@@ -1,6 +1,6 @@
 // Command images makes Weir's images and releases without a container engine: the control plane for
-// Linux on amd64 and arm64, and the filter in both forms that Istio and Envoy Gateway read. Two builds
-// of one commit have the same digests.
+// Linux on amd64 and arm64, and the filter in both forms that Istio and Envoy Gateway read. Two
+// builds of one commit have the same digests.
 //
 //	images -out DIR [-push REGISTRY/PATH] [-key FILE]   images, as an OCI layout in DIR
 //	images -out DIR -release [-key FILE]                the files of a release
@@ -37,7 +37,7 @@ type settings struct {
 func main() {
 	s, platforms := settings{}, ""
 	flag.StringVar(&s.Root, "root", "../..", "`folder` of the project")
-	flag.StringVar(&s.Out, "out", "", "`folder` for the result; what is in it is replaced")
+	flag.StringVar(&s.Out, "out", "", "`folder` for the result; its content is replaced")
 	flag.StringVar(&s.Version, "version", "dev", "version, the tag of the images")
 	flag.StringVar(&s.Module, "module", "../../build/weir.wasm", "the built filter")
 	flag.StringVar(&s.Push, "push", "", "`registry` and path to push to, like registry.example.com/team")

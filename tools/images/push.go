@@ -35,6 +35,7 @@ func push(target string, images []built, signer signature.Signer) error {
 
 func pushOne(tag name.Tag, b built, signer signature.Signer) error {
 	login := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	// Push the image, or the index of all platforms.
 	var err error
 	if b.index != nil {
 		err = remote.WriteIndex(tag, b.index, login)
@@ -44,6 +45,7 @@ func pushOne(tag name.Tag, b built, signer signature.Signer) error {
 	if err != nil {
 		return err
 	}
+	// Push its SBOMs.
 	digests := []v1.Hash{b.digest}
 	for _, l := range b.lists {
 		artifact, err := artifactOf(l)
@@ -61,6 +63,7 @@ func pushOne(tag name.Tag, b built, signer signature.Signer) error {
 			digests = append(digests, l.of.Digest)
 		}
 	}
+	// Sign the image and each image that an SBOM describes.
 	if signer == nil {
 		return nil
 	}
@@ -77,7 +80,8 @@ func pushOne(tag name.Tag, b built, signer signature.Signer) error {
 	return nil
 }
 
-// artifactOf is an SBOM as an artifact that refers to its image: oras discover and cosign find it.
+// artifactOf returns an SBOM as an artifact that refers to its image: oras discover and cosign find
+// it.
 func artifactOf(l list) (v1.Image, error) {
 	image, err := mutate.Append(mutate.ConfigMediaType(base(), spdxType),
 		mutate.Addendum{Layer: static.NewLayer(l.content, spdxType)})

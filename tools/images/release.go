@@ -24,11 +24,13 @@ func release(s settings, signer signature.Signer) error {
 	if err := os.MkdirAll(s.Out, 0o755); err != nil {
 		return err
 	}
+	// Each file that is written gets a line in the checksums.
 	var sums strings.Builder
 	add := func(name string, content []byte) error {
 		fmt.Fprintf(&sums, "%s  %s\n", sum(content), name)
 		return os.WriteFile(filepath.Join(s.Out, name), content, 0o644)
 	}
+	// Write the binaries, the filter and the notes.
 	for _, platform := range releasePlatforms {
 		if err := addBinary(s, platform, add); err != nil {
 			return err
@@ -44,6 +46,7 @@ func release(s settings, signer signature.Signer) error {
 	if err := add("notes.md", []byte(notes(string(changes), s.Version))); err != nil {
 		return err
 	}
+	// Write the checksums, and sign them.
 	text := sums.String()
 	if err := os.WriteFile(filepath.Join(s.Out, "checksums.txt"), []byte(text), 0o644); err != nil {
 		return err
@@ -65,6 +68,7 @@ func addBinary(s settings, platform string, add func(string, []byte) error) erro
 		return err
 	}
 	defer os.RemoveAll(dir)
+	// Compile the binary.
 	path := filepath.Join(dir, "weir")
 	if err := compile(s.Root, s.Version, platform, path); err != nil {
 		return err
@@ -73,6 +77,7 @@ func addBinary(s settings, platform string, add func(string, []byte) error) erro
 	if err != nil {
 		return err
 	}
+	// Pack it with the license.
 	license, err := os.ReadFile(filepath.Join(s.Root, "LICENSE"))
 	if err != nil {
 		return err
@@ -93,6 +98,7 @@ func addBinary(s settings, platform string, add func(string, []byte) error) erro
 	if err := add(name+".tar.gz", packed.Bytes()); err != nil {
 		return err
 	}
+	// Add its SBOM.
 	text, err := listOfBinary(path, "weir", s.Version)
 	if err != nil {
 		return err

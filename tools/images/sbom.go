@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// made is the time that everything carries: $SOURCE_DATE_EPOCH, in seconds, or the epoch itself. So
-// it does not make two builds differ.
+// made returns the time that all files have: $SOURCE_DATE_EPOCH, in seconds, or the epoch itself.
+// So the time does not make two builds differ.
 func made() time.Time {
 	seconds, _ := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
 	return time.Unix(seconds, 0).UTC()

@@ -19,7 +19,7 @@ import (
 func main() {
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: measure [DIR...]   prints how the code in the folders reads, "+
-			"in numbers; without one, that of the module here")
+			"in numbers; without a folder, the module here")
 	}
 	flag.Parse()
 	roots := flag.Args()

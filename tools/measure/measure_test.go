@@ -74,12 +74,12 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 }
 
-// The packages on the decision path should read file by file: what a file uses stands below it.
-// These ties go both ways, and none may be added. In limiter a request begins trials, and the code
-// that decides requests decides them, which ties most files. In leasing a call carries returns,
-// debts, settlements and which tokens were the last ones, a charge settles, an answer sends what
-// has waited for it or waits itself for another, and a late call that is given up has its debts
-// sent again. In match an encoder reads what a request holds by the places of the index.
+// The packages on the decision path should read file by file: a file uses the files below it. These
+// ties go both ways, and none may be added. In limiter a request begins trials, and the code that
+// decides requests decides them, which ties most files. In leasing a call carries returns, debts,
+// settlements and reports of the last used tokens, and a charge settles. An answer sends the
+// requests that waited for it, or waits itself for another answer, and the debts of a late call
+// without an answer are sent again. In match an encoder reads a request by the places of the index.
 func TestFilesOnTheDecisionPathMakeNoCircles(t *testing.T) {
 	for dir, most := range map[string]int{
 		"shared/match": 12, "filter/internal/decide/limiter": 126, "filter/internal/remote/leasing": 38,

@@ -1,8 +1,8 @@
 // Command mutate tests the tests of the packages that decide: it changes their code at one place at
-// a time, a < to a <= for one, and runs tests that ought to notice. A change that none of them
-// notices is either a gap in the tests or changes nothing that can be seen; the file equivalent.txt
-// names those of the second kind with the reason. The command fails if a change that it does not
-// name survives, or one that it names is noticed after all.
+// a time, for example a < to a <=, and runs tests that ought to notice. If no test notices a
+// change, either the tests have a gap or the change has no visible effect. The file equivalent.txt
+// names the changes without a visible effect, with the reason. The command fails if a change that
+// the file does not name survives, or if tests notice a change that it names.
 //
 //	go run ./tools/mutate ./shared/quota ./shared/lease
 //
@@ -43,6 +43,7 @@ func runMutants(only string, packages []string) error {
 	if len(packages) == 0 {
 		return errors.New("usage: mutate [-only REGEXP] PACKAGE [PACKAGE WITH MORE TESTS] (any number)")
 	}
+	// Choose the changes.
 	wanted, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
@@ -55,6 +56,7 @@ func runMutants(only string, packages []string) error {
 	if len(mutants) == 0 {
 		return fmt.Errorf("no change in %s has a name that matches %s", packages[0], only)
 	}
+	// Without a change the tests must pass.
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return err
@@ -63,6 +65,7 @@ func runMutants(only string, packages []string) error {
 	if fate, output := tryMutant(dir, -1, mutant{}, packages); fate != survived {
 		return fmt.Errorf("the tests fail without any change:\n%s", output)
 	}
+	// Try the changes, one for each processor at a time.
 	fates := make([]fate, len(mutants))
 	var wait errgroup.Group
 	wait.SetLimit(runtime.GOMAXPROCS(0))

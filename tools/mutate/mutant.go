@@ -34,7 +34,7 @@ var flips = map[token.Token][]string{
 	token.ADD_ASSIGN: {"-="}, token.SUB_ASSIGN: {"+="}, token.INC: {"--"}, token.DEC: {"++"},
 }
 
-// digits are the numbers that are changed by one, with their replacements.
+// digits are the numbers that a change replaces, with their replacements.
 var digits = map[string]string{"0": "1", "1": "0"}
 
 // mutator collects the changes to one file.

@@ -41,7 +41,7 @@ func f(a, b int) int {
 	}
 }
 
-// A mutant that survives must be explained, and one that is explained must survive.
+// A mutant that survives must be explained, and a mutant that is explained must survive.
 func TestReport(t *testing.T) {
 	known := mutant{file: "shared/quota/quota.go", function: "Take", before: "n <= 0", after: "n < 0"}
 	other := mutant{file: "f.go", function: "f", before: "a", after: "b"}

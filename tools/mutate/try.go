@@ -25,6 +25,7 @@ const timeout = 30 * time.Second
 // tryMutant runs the tests of the packages on a change, number n, until some notice it. A negative
 // n changes nothing.
 func tryMutant(dir string, n int, m mutant, packages []string) (fate, string) {
+	// Write the change, and an overlay with which the compiler reads it in place of the original.
 	overlay := filepath.Join(dir, fmt.Sprint(n, ".json"))
 	replace := map[string]string{}
 	if n >= 0 {
@@ -45,6 +46,7 @@ func tryMutant(dir string, n int, m mutant, packages []string) (fate, string) {
 	if err != nil {
 		return unbuilt, err.Error()
 	}
+	// Build and run the tests of each package until a test notices.
 	for i, p := range packages {
 		binary := filepath.Join(dir, fmt.Sprint(n, "-", i, ".test"))
 		build := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, p)

@@ -24,16 +24,17 @@ const budgetsFile = "tools/rules/budgets.txt"
 
 var lower = flag.Bool("lower", false, "write counts that have fallen into "+budgetsFile)
 
-// freely is how many occurrences in 1000 sentences, or functions of 1000, a room may have whatever
-// its budget is. The projects that these rules compare Weir with have as many in honest English.
+// freely is the number of occurrences in 1000 sentences, or in 1000 functions, that a room may have
+// whatever its budget is. The projects that these rules compare Weir with have about this number.
 var freely = map[string]int{bareName: 100, startsWithIs: 20, longSilent: 0, bannedName: 0}
 
 const freelyElsewhere = 3
 
-// checkBudgets returns what is above its budget.
+// checkBudgets returns the counts above their budgets.
 //
-// Packages move between rooms and pages are split, so a room that is not in the file may use up the
-// budgets of its part that no other room uses, and a room in it those of rooms that are gone.
+// Packages move between rooms and pages are split. So a room that is not in the file may use up the
+// budgets of its part that no other room uses, and a room in the file may use the budgets of rooms
+// that are gone.
 func checkBudgets(counts, budgets map[cell]int, sizes map[cell]int) (problems []string) {
 	type share struct{ part, column string }
 	gone, unused, rooms := map[share]int{}, map[share]int{}, map[string]bool{}
@@ -122,7 +123,7 @@ func readBudgets(t *testing.T, text string) map[cell]int {
 	return budgets
 }
 
-// writeBudgets is the text of the file.
+// writeBudgets returns the text of the file.
 func writeBudgets(budgets map[cell]int) string {
 	var b strings.Builder
 	b.WriteString("# How often each room has each habit of writing at most. `go test ./tools/rules -run " +

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// checkProse returns what is wrong with the words of a file's comments and of its tests, with the
-// width of comments and with that of its code, by these three names: words, comments and code.
+// checkProse returns the mistakes in a file, by three names: words of its comments and tests, the
+// width of comments, and the width of code.
 func checkProse(f file) map[string][]string {
 	problems := map[string][]string{}
 	lines := strings.Split(f.source, "\n")
@@ -58,13 +58,14 @@ func checkProse(f file) map[string][]string {
 	return problems
 }
 
-// testText is what a test says to people.
+// testText is a text of a test for people.
 type testText struct {
 	line  int
 	words string
 }
 
-// testTexts are the names of a file's tests, as words, and what they print when they fail.
+// testTexts returns the names of a file's tests, as words, and the texts that they print when they
+// fail.
 func testTexts(f file) (texts []testText) {
 	add := func(at token.Pos, words string) { texts = append(texts, testText{f.set.Position(at).Line, words}) }
 	ast.Inspect(f.tree, func(n ast.Node) bool {
@@ -94,7 +95,7 @@ var (
 	prints  = regexp.MustCompile("^(Error|Fatal|Log)f?$")
 )
 
-// rawLines are the lines with a raw string, such as a struct tag: nothing can break them.
+// rawLines returns the lines with a raw string, such as a struct tag: nothing can break them.
 func rawLines(f file) map[int]bool {
 	lines := map[int]bool{}
 	ast.Inspect(f.tree, func(n ast.Node) bool {

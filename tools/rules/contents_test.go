@@ -71,7 +71,7 @@ func markdown(t *testing.T) (pages []string) {
 	return pages
 }
 
-// withoutCode is a page with its fenced code blocks emptied. The numbers of its lines stay.
+// withoutCode returns a page with its fenced code blocks emptied. The numbers of its lines stay.
 func withoutCode(page string) string {
 	lines, inside := strings.Split(page, "\n"), false
 	for i, line := range lines {

@@ -65,7 +65,7 @@ func TestPromtoolAcceptsTheRules(t *testing.T) {
 }
 
 // Each alert says how bad it is and where to read on, is tested, and has a section of that name in
-// the runbook, which has no others.
+// the runbook, which has no other sections.
 func TestEachAlertSaysWhatToDo(t *testing.T) {
 	tests, sections, pageOf := read(t, "deploy/prometheus/weir.rules.test.yaml"), []string{}, map[string]string{}
 	for _, page := range runbooks {
@@ -88,7 +88,7 @@ func TestEachAlertSaysWhatToDo(t *testing.T) {
 			t.Errorf("%s is not tested", a.Alert)
 		}
 		if pageOf[a.Alert] == "" {
-			t.Errorf("%v have no section %s that says what to do", runbooks, a.Alert)
+			t.Errorf("%v have no section %s with the steps to take", runbooks, a.Alert)
 		}
 	}
 	for _, s := range sections {
@@ -113,11 +113,11 @@ func panels(t *testing.T) []panel {
 	return dashboard.Panels
 }
 
-// labels are those of metrics that Envoy's tags make.
+// labels are the labels of metrics that Envoy's tags make.
 var labels = []string{"weir_policy", "weir_outcome", "weir_class"}
 
-// What is graphed and alerted on is reported by something, so that a renamed metric does not leave
-// an empty graph.
+// Each metric in a graph or an alert is reported by some part, so that a renamed metric does not
+// leave an empty graph.
 func TestDashboardAndAlertsUseKnownMetrics(t *testing.T) {
 	known := map[string]bool{}
 	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(readAll(t, metricsPages), -1) {
@@ -149,7 +149,7 @@ func TestDashboardAndAlertsUseKnownMetrics(t *testing.T) {
 	}
 }
 
-// withoutLabels leaves out what is between braces and quotes.
+// withoutLabels leaves out the text between braces and quotes.
 func withoutLabels(expr string) string {
 	return regexp.MustCompile(`\{[^}]*\}`).ReplaceAllString(expr, "")
 }

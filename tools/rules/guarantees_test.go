@@ -97,7 +97,7 @@ func expectTests(t *testing.T, text string) {
 	}
 }
 
-// shown is the rows of those tables whose last column is "shown by".
+// shown returns the rows of the tables whose last column is "shown by".
 func shown(page string) (rows []string) {
 	inside := false
 	for _, line := range strings.Split(page, "\n") {

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// noTools are programs in the tree that no developer calls: what is built is called by others, and
-// generators by go generate.
+// noTools are programs in the tree that no developer calls: users and tests call the built
+// programs, and go generate calls generators.
 var noTools = []string{
 	"controlplane/main.go", "filter/main.go", "test/figures/bench/empty/main.go", "test/clients/retryable/main.go",
 	"test/support/kubetest/pause/main.go",
 	"controlplane/internal/rules/policydoc/reference/main.go",
 }
 
-// Each command for developers answers --help with what it does, and does nothing else.
+// Each command for developers answers --help with its purpose, and does nothing else.
 func TestEveryToolHasHelp(t *testing.T) {
 	list := exec.Command("git", "ls-files", "*.sh", "*main.go")
 	list.Dir = "../.."

@@ -23,8 +23,8 @@ type kindPage struct {
 }
 
 // CONTRIBUTING.md lists the files that a new algorithm, dialect, identity source or topic changes.
-// No other code may name one: it asks a property of the kind's row. Importers alone name them for
-// another reason: they choose one for a limit.
+// No other code may name a kind: it asks a property of the kind's row. Only importers name kinds
+// for another reason: they choose a kind for a limit.
 func TestOnlyTheListedFilesNameAKind(t *testing.T) {
 	headers := func(text string) bool {
 		return dialect.FamilyOf([]byte(strings.ToLower(text))) != 0 && strings.Contains(text, "-")
@@ -57,7 +57,7 @@ func TestOnlyTheListedFilesNameAKind(t *testing.T) {
 	}
 }
 
-// listedFiles are the files that a section of CONTRIBUTING.md names. All of them are there.
+// listedFiles returns the files that a section of CONTRIBUTING.md names. All of them are there.
 func listedFiles(t *testing.T, title string) (listed []string) {
 	t.Helper()
 	_, list, found := strings.Cut(read(t, "CONTRIBUTING.md"), "\n## "+title+"\n")
@@ -142,7 +142,7 @@ func namesTopics(f file, variables []string) (problems []string) {
 	return problems
 }
 
-// The page on a new store says of each port what it is for.
+// The page on a new store says the purpose of each port.
 func TestThePageOnANewStoreHasAllPorts(t *testing.T) {
 	_, page, _ := strings.Cut(read(t, "CONTRIBUTING.md"), "\n## A new store\n")
 	page, _, _ = strings.Cut(page, "\n## ")
@@ -228,7 +228,7 @@ func listedConstants(f file) (names []string) {
 	return names
 }
 
-// namesAlgorithms finds constants of algorithms and texts that are the name of one.
+// namesAlgorithms finds constants of algorithms, and texts that are the name of an algorithm.
 func namesAlgorithms(f file, constants []string) (problems []string) {
 	ast.Inspect(f.tree, func(n ast.Node) bool {
 		found := ""

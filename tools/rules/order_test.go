@@ -7,8 +7,8 @@ import (
 )
 
 // Go leaves open whether a variable in a list is read before or after a call in the same list that
-// changes it, and TinyGo reads it before where Go reads it after: "return v, fill(&v)" returns what
-// v was. Code for the filter calls first, in a statement of its own.
+// changes it, and TinyGo reads it before where Go reads it after: "return v, fill(&v)" returns the
+// old v. Code for the filter calls first, in a statement of its own.
 func TestNoListReadsWhatACallInItChanges(t *testing.T) {
 	for _, f := range goFiles(t) {
 		if !underAny(f.path, []string{"shared", "filter"}) || f.isTest() {
@@ -43,8 +43,8 @@ func readsAndChanges(f file) (problems []string) {
 	return problems
 }
 
-// variableOf is the variable that an expression reads without calling anything: x of x, x.field and
-// x[0].
+// variableOf returns the variable that an expression reads without calling anything: x of x,
+// x.field and x[0].
 func variableOf(e ast.Expr) string {
 	switch x := e.(type) {
 	case *ast.Ident:

@@ -1,6 +1,6 @@
-// Package tools_test checks the files that are not Go against one another: there is no container
-// engine where the tests run, so what can be wrong with the Dockerfile, docker-compose.yml and
-// envoy.yaml without one is looked for here.
+// Package rules_test checks the files that are not Go against one another. There is no container
+// engine where the tests run, so it looks for the mistakes in the Dockerfile, docker-compose.yml
+// and envoy.yaml that can be seen without an engine.
 package rules_test
 
 import (
@@ -222,7 +222,7 @@ func TestPinsAgree(t *testing.T) {
 }
 
 // Kubernetes takes a pod that is not ready away from all Envoys, so readiness does not hang on the
-// store, which all pods have; and it restarts one that does not live, which mends no store.
+// store, which all pods have. And it restarts a pod that does not live, which mends no store.
 func TestManifestsAskEachProbeItsQuestion(t *testing.T) {
 	question := regexp.MustCompile(`(readiness|liveness)Probe: \{httpGet: \{path: ([^,}]+)`)
 	want := map[string]string{"readiness": "/readyz", "liveness": "/healthz"}
@@ -297,8 +297,8 @@ func TestEnvoyConfigurationReachesTheServicesOfCompose(t *testing.T) {
 	}
 }
 
-// A replica of the control plane that hangs must be left alone within two seconds, and one that is
-// well again used as soon. What Envoy does without the no_traffic settings is to look once a
+// A replica of the control plane that hangs must be left alone within two seconds, and a replica
+// that is well again must be used as soon. Without the no_traffic settings Envoy looks once a
 // minute.
 func TestEnvoyLooksWhichReplicaAnswers(t *testing.T) {
 	type check struct {
@@ -433,7 +433,7 @@ func TestScriptsCanBeRun(t *testing.T) {
 	}
 }
 
-// What a build leaves behind does not belong to the sources.
+// The results of a build do not belong to the sources.
 func TestNoFileIsHuge(t *testing.T) {
 	const most = 1 << 20
 	madeHere := []string{".git", ".run", "build", "console/node_modules"}

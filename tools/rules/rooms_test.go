@@ -18,7 +18,7 @@ import (
 	"github.com/weir-proxy/weir/tools/habits"
 )
 
-// The habits of names and of functions, beside those of sentences in tools/habits.
+// The habits of names and of functions, beside the habits of sentences in tools/habits.
 const (
 	bareName     = "bare-name"
 	startsWithIs = "starts-with-is"
@@ -185,7 +185,7 @@ func comments(pattern *regexp.Regexp, source string) string {
 }
 
 // page counts the habits of a page, each cell of a table and each heading by itself. A heading may
-// begin with "What", and what a program wrote into the page is not counted.
+// begin with "What", and the text that a program wrote into the page is not counted.
 func (s census) page(name, text string) {
 	var b strings.Builder
 	for line := range strings.Lines(withoutCode(written(text))) {

@@ -11,7 +11,7 @@ import (
 
 var backticked = regexp.MustCompile("`([^`]+)`")
 
-// The page on rooms names each package of both halves and of what they share, in its room, and no
+// The page on rooms names each package of both halves and each shared package, in its room, and no
 // other.
 func TestThePageNamesEachPackageInItsRoom(t *testing.T) {
 	command := exec.Command("go", "list", "-e", "-tags", "tinygo", "./filter/...", "./controlplane/...", "./shared/...")

@@ -26,14 +26,14 @@ const (
 	maxFileLines    = 400
 	maxFunctionSize = 60
 
-	// decisionPath is read from top to bottom to learn what becomes of a request.
+	// decisionPath is read from top to bottom to learn how a request is decided.
 	decisionPath    = "filter/internal/decide/limiter/decide.go"
 	maxDecisionPath = 200
 )
 
-// An importRule keeps the packages that `of` names out of the places that `in` names, but for those
-// that `except` names. All are prefixes at whole path elements; places are relative to the module,
-// and one that ends in .go is a file.
+// An importRule keeps the packages that `of` names out of the places that `in` names, except for
+// the places that `except` names. All are prefixes at whole path elements; places are relative to
+// the module, and a place that ends in .go is a file.
 type importRule struct {
 	name       string
 	of         []string
@@ -60,13 +60,13 @@ var importRules = []importRule{
 	{name: "echo stays in api",
 		of: []string{"github.com/labstack"}, in: []string{""}, except: []string{"controlplane/internal/serve/api"},
 		tests: true},
-	{name: "what reads the description of the REST interface stays in api",
+	{name: "readers of the REST interface's description stay in api",
 		of: []string{"github.com/getkin/kin-openapi", "github.com/oapi-codegen"}, in: []string{""},
 		except: []string{"controlplane/internal/serve/api"}, tests: true},
 	{name: "bbolt stays in localstore",
 		of: []string{"go.etcd.io/bbolt"}, in: []string{""}, except: []string{"controlplane/internal/store/localstore"},
 		tests: true},
-	{name: "YAML stays in policydoc, and for what others write in importer",
+	{name: "YAML stays in policydoc, and for other programs' files in importer",
 		of: []string{"go.yaml.in/yaml"}, in: []string{"controlplane"},
 		except: []string{"controlplane/internal/rules/policydoc", "controlplane/internal/offline/importer"}},
 	{name: "the parser of nginx's configurations stays in its importer",
@@ -100,7 +100,7 @@ var importRules = []importRule{
 		except: []string{"controlplane/internal/serve/rls", "controlplane/internal/serve/rlqs",
 			"controlplane/internal/app/calls_test.go",
 			"controlplane/internal/app/quotas_test.go"}, tests: true},
-	{name: "what runs at the server does not import the client",
+	{name: "code that runs at the server does not import the client",
 		of: []string{module + "client"}, in: []string{"shared", "filter", "controlplane"}, tests: true},
 	{name: "code for the filter does no I/O, keeps no lock and stays small",
 		of: []string{"net/http", "os", "context", "sync", "regexp", "fmt"}, in: []string{"shared", "filter"}},
@@ -269,7 +269,7 @@ func checkImports(f file) (problems []string) {
 	return problems
 }
 
-// clocks are the functions of package time that read a clock or wait for one.
+// clocks are the functions of package time that read a clock or wait for a clock.
 var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 
 // timekeepers are the places of the control plane that may read a clock; all other code there gets
@@ -349,7 +349,7 @@ func checkSizes(f file) (problems []string) {
 	return problems
 }
 
-// selfExplaining methods are those of the standard interfaces, which say what they do.
+// selfExplaining are methods of the standard interfaces, whose names explain them.
 var selfExplaining = []string{"String", "Error", "Unwrap"}
 
 func checkDocumentation(f file) (problems []string) {
@@ -403,7 +403,7 @@ func undocumentedNames(d *ast.GenDecl, spec ast.Spec) (names []*ast.Ident) {
 	return names
 }
 
-// Each rule finds what it is there for, where it is there for it, and says where.
+// Each rule finds the mistake that it is there for, only where it holds, and says where.
 func TestRulesFindWhatTheyForbid(t *testing.T) {
 	long := strings.Repeat("\t_ = 1\n", 60)
 	for _, c := range []struct{ path, source, want string }{
@@ -424,7 +424,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 		{"client/a_test.go", "import _ \"" + module + "shared/quota\"", ""},
 		{"client/a.go", `import _ "google.golang.org/grpc"`, "a.go:2: gRPC stays in grpcpacer"},
 		{"client/grpcpacer/a.go", `import _ "google.golang.org/grpc"`, ""},
-		{"controlplane/internal/app/a.go", "import _ \"" + module + "client\"", "a.go:2: what runs at the server"},
+		{"controlplane/internal/app/a.go", "import _ \"" + module + "client\"", "a.go:2: code that runs at the server"},
 		{"shared/policy/a.go", `import _ "fmt"`, "a.go:2: code for the filter does no I/O"},
 		{"shared/policy/a.go", `import _ "os"`, "a.go:2: code for the filter does no I/O"},
 		{"shared/policy/a_test.go", `import _ "fmt"`, ""},
@@ -464,7 +464,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 	}
 }
 
-// What a generator writes is as long as it is, and as documented as its source.
+// A generated file may be of any length, and is as documented as its source.
 func TestGeneratedFilesAreNotMeasured(t *testing.T) {
 	source := "// Code generated by a test. DO NOT EDIT.\n\npackage p\n\nfunc F() {}\n" + strings.Repeat("//\n", 400)
 	if problems := check(parse(t, "tools/run/a.go", source)); len(problems) > 0 {

@@ -67,7 +67,8 @@ func TestEachSharedValueHasOneWriter(t *testing.T) {
 	}
 }
 
-// namedValues are the names of shared data, each with its comment or that of the names before it.
+// namedValues returns the names of shared data, each with its comment or the comment of the names
+// before it.
 func namedValues(f file) map[string]string {
 	values, comment := map[string]string{}, ""
 	ast.Inspect(f.tree, func(n ast.Node) bool {
@@ -82,7 +83,7 @@ func namedValues(f file) map[string]string {
 	return values
 }
 
-// usedNames are what a file uses of the package shareddata.
+// usedNames returns the names of the package shareddata that a file uses.
 func usedNames(f file) (names []string) {
 	ast.Inspect(f.tree, func(n ast.Node) bool {
 		if x, ok := n.(*ast.SelectorExpr); ok && isPackage(x.X, "shareddata") {

@@ -19,7 +19,8 @@ const (
 	maxCodeColumns  = 120
 )
 
-// checkWords returns what a line of prose should not say. Text in backticks is a name and may.
+// checkWords returns the words that a line of prose should not have. Text in backticks is a name
+// and may have them.
 func checkWords(line string) (problems []string) {
 	line = regexp.MustCompile("`[^`]*`|\\]\\([^)]*\\)").ReplaceAllString(line, "x")
 	for _, w := range habits.Banned {
@@ -30,8 +31,8 @@ func checkWords(line string) (problems []string) {
 	return problems
 }
 
-// checkPage returns all that is wrong with the prose of a page. Tables, code, lines that hold a
-// link and what a program writes into the page may be wider.
+// checkPage returns all that is wrong with the prose of a page. Tables, code, lines with a link and
+// text that a program writes into the page may be wider.
 func checkPage(name, page string) (problems []string) {
 	generated := false
 	for i, line := range strings.Split(withoutCode(page), "\n") {

@@ -36,7 +36,7 @@ func answerArguments(args []string, out, err io.Writer) (code int, answered bool
 		fmt.Fprint(out, usage)
 		return 0, true
 	}
-	fmt.Fprintf(err, "make run: there is no argument %q; build/run --help says what changes it\n", args[0])
+	fmt.Fprintf(err, "make run: there is no argument %q; build/run --help lists the settings\n", args[0])
 	return 2, true
 }
 

@@ -40,6 +40,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 		tokensFile:   getenv("WEIR_TOKENS_FILE"),
 		dir:          ".run",
 	}
+	// Read the ports.
 	for _, p := range []*portSetting{&s.envoy, &s.admin, &s.controlPlane} {
 		if text := getenv(p.variable); text != "" {
 			port, err := strconv.Atoi(text)
@@ -49,6 +50,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 			p.port = port
 		}
 	}
+	// Read whether the state stays, and the folders.
 	switch text := getenv("KEEP"); text {
 	case "", "0":
 	case "1":

@@ -25,7 +25,7 @@ func (p *parts) welcomeText() string {
 	line("")
 	line("Try it in another terminal, here:")
 	line("")
-	line("  # one request, with what it says about the limit")
+	line("  # one request; its headers show the limit")
 	line("  curl -i -X POST %s/shorten", p.envoy.URL())
 	line("")
 	line("  # the limit is 100 an hour: 150 requests get there")

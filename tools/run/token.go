@@ -70,7 +70,7 @@ func (s storedToken) putBack() {
 	}
 }
 
-// readToken is empty for a file that is not there.
+// readToken returns a file's token; an empty text if there is no file.
 func readToken(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

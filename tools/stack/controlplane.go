@@ -63,8 +63,8 @@ func StartControlPlane(ctx context.Context, o ControlPlaneOptions) (*ControlPlan
 	return c, nil
 }
 
-// ControlPlaneAt is a control plane that already runs, started by something else: only its REST API
-// can be used.
+// ControlPlaneAt returns a control plane that another program has started. Only its REST API can be
+// used.
 func ControlPlaneAt(port int, adminToken string) *ControlPlane {
 	return &ControlPlane{Port: port, adminToken: adminToken, scheme: "http", client: client}
 }
@@ -104,7 +104,7 @@ func (o ControlPlaneOptions) environmentOf() []string {
 	}
 }
 
-// URL is the REST API's.
+// URL returns the URL of the REST API.
 func (c *ControlPlane) URL() string { return fmt.Sprintf("%s://127.0.0.1:%d", c.scheme, c.Port) }
 
 // Stop ends the control plane, within six seconds.

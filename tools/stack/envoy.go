@@ -37,7 +37,7 @@ type EnvoyOptions struct {
 	PluginConfig string
 	// Rewrite, if not nil, changes the finished configuration.
 	Rewrite func(string) string
-	// Concurrency is the number of workers; 0 is one for each CPU.
+	// Concurrency is the number of workers; 0 means a worker for each CPU.
 	Concurrency int
 	// CPUs are the processors that Envoy may run on, see Command; empty is all.
 	CPUs string
@@ -134,6 +134,7 @@ func StartEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 }
 
 func (e *Envoy) startProcess(ctx context.Context, o EnvoyOptions) error {
+	// Find the binary and the filter.
 	var err error
 	if o.Binary == "" {
 		o.Binary, err = EnvoyBinary()
@@ -148,6 +149,7 @@ func (e *Envoy) startProcess(ctx context.Context, o EnvoyOptions) error {
 	if _, err := os.Stat(o.Wasm); err != nil {
 		return fmt.Errorf("the filter is not built: %w; run `make build`", err)
 	}
+	// Write the configuration into the folder of the process.
 	config, err := o.Configuration()
 	if err != nil {
 		return err
@@ -169,6 +171,7 @@ func (e *Envoy) startProcess(ctx context.Context, o EnvoyOptions) error {
 	if err := os.RemoveAll(adminPath); err != nil {
 		return err
 	}
+	// Start Envoy, and wait until it serves.
 	e.Process, err = Start(o.processCommand(configPath, adminPath))
 	if err != nil {
 		return err
@@ -211,6 +214,7 @@ func (o EnvoyOptions) processCommand(configPath, adminPath string) Command {
 
 // checkReady learns the ports that Envoy chose and asks whether it serves.
 func (e *Envoy) checkReady(ctx context.Context, adminPath string) error {
+	// Read the port of the administration, and ask Envoy whether it is ready.
 	content, err := os.ReadFile(adminPath)
 	if err != nil {
 		return err
@@ -226,6 +230,7 @@ func (e *Envoy) checkReady(ctx context.Context, adminPath string) error {
 	if _, err := e.Admin(ctx, "/ready"); err != nil {
 		return err
 	}
+	// Ask for the port of the listener.
 	content, err = e.Admin(ctx, "/listeners?format=json")
 	if err != nil {
 		return err
@@ -249,7 +254,7 @@ func (e *Envoy) checkReady(ctx context.Context, adminPath string) error {
 	return nil
 }
 
-// URL is where requests come in.
+// URL returns the address for requests.
 func (e *Envoy) URL() string { return "http://" + net.JoinHostPort(e.Host, strconv.Itoa(e.Port)) }
 
 // Admin asks Envoy's administration, which must answer 200.

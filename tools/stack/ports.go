@@ -62,8 +62,8 @@ var hasIPv6 = sync.OnceValue(func() bool {
 func HasIPv6() bool { return hasIPv6() }
 
 // InUse describes who listens on a port of this machine, like "envoy, process 4711"; empty if the
-// port is free. Envoy shares its ports with every process that also asks to share, so two of them
-// would divide the requests in silence: ask before starting one.
+// port is free. Envoy shares its ports with every process that also asks to share, so two Envoys
+// would divide the requests in silence: ask before you start an Envoy.
 func InUse(port int) string {
 	if isFree("127.0.0.1", port) {
 		return ""

@@ -88,10 +88,10 @@ func startLocked(start func() error) error {
 	return <-result
 }
 
-// PID is the process's id, which is also its process group's.
+// PID returns the id of the process, which is also the id of its process group.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended and its output has been read.
+// Done returns a channel that is closed when the process has ended and its output has been read.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Running reports whether the process has not ended.
@@ -136,7 +136,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 }
 
 // Stop asks the process to end and kills it if it has not ended after grace. It returns when the
-// process is gone, and reports whether it went by itself.
+// process is gone, and reports whether the process ended without a kill.
 func (p *Process) Stop(grace time.Duration) (graceful bool) {
 	if p.Signal(syscall.SIGTERM) == nil {
 		select {
@@ -155,7 +155,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// AwaitReady is Await that also gives up when the process ends.
+// AwaitReady waits like Await, and also gives up when the process ends.
 func (p *Process) AwaitReady(ctx context.Context, ready func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -47,7 +47,7 @@ func StartUpstream(handler http.Handler) (*Upstream, error) {
 	return u, nil
 }
 
-// Requests is how many requests have arrived.
+// Requests returns the number of requests that have arrived.
 func (u *Upstream) Requests() int64 { return u.requests.Load() }
 
 // Stop ends the upstream. Requests in flight have a second.

@@ -35,7 +35,8 @@ func funcExport(name string, index uint32) []byte {
 func memoryExport() []byte { return join(str("memory"), []byte{2, 0}) }
 
 // assemble makes a module of one function type, the imports, one function, one memory, the exports
-// and a body. It is a valid module as long as every exported index is that of the one function.
+// and a body. It is a valid module as long as every exported index is the index of the one
+// function.
 func assemble(imports, exports [][]byte) []byte {
 	return join(header,
 		sec(1, vec([]byte{0x60, 0, 0})),

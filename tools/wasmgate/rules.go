@@ -24,7 +24,7 @@ var forbidden = []struct{ name, why string }{
 	{"realloc", mallocFamily},
 }
 
-const mallocFamily = "TinyGo's malloc is in the module and leaks what the host returns; build with -tags=custommalloc"
+const mallocFamily = "TinyGo's malloc is in the module and leaks the bytes that the host returns; build with -tags=custommalloc"
 
 // allowed lists, by module, the imports that a filter may have. Envoy refuses a module that imports
 // a function which Envoy does not offer. The lists are shorter than Envoy's, so that new ways out
@@ -71,13 +71,13 @@ func (m *module) checkModule() []string {
 		}
 	}
 	if m.size > maxSize {
-		problems = append(problems, fmt.Sprintf("is %d bytes, over the budget of %d; see what the last import added",
+		problems = append(problems, fmt.Sprintf("is %d bytes, over the budget of %d; look at the last import",
 			m.size, maxSize))
 	}
 	return problems
 }
 
-// checkExports is the part of check that must also hold before strip runs: stripping would hide
+// checkExports checks the rules that must also hold before strip runs: stripping would hide
 // TinyGo's allocator, not remove it from use.
 func (m *module) checkExports() []string {
 	exported := make(map[string]bool, len(m.exports))

@@ -1,5 +1,6 @@
-// Package transform is what the build adds to the folder of this name in TinyGo: it lets the
-// compiler make functions small that no request waits for, and leaves the others as fast as ever.
+// Package transform is added by the build to the folder of this name in TinyGo. It lets the
+// compiler make functions small that no request waits for, and leaves the other functions as fast
+// as before.
 package transform
 
 import (
@@ -10,9 +11,9 @@ import (
 	"tinygo.org/x/go-llvm"
 )
 
-// cold maps the beginnings of functions' names to what is to be done with them; the longest that
-// fits counts. Cold is what runs when a policy set arrives, in a tick or for a report. What
-// requests call too, be it a getter, is not.
+// cold maps the beginnings of functions' names to whether the functions are cold; the longest
+// beginning that fits counts. Functions are cold if they run when a policy set arrives, in a tick
+// or for a report. A function that requests call too, even a getter, is not cold.
 var cold = map[string]bool{
 	"shared/policy.":            true,
 	"shared/policy.AppendSpan":  false,
@@ -150,9 +151,9 @@ var cold = map[string]bool{
 	"unicode.":              true,
 }
 
-// markCold lets LLVM make cold functions small: it copies nothing into them but what is smaller in
-// place, nor them into their callers. A line of the table that fits no function of the filter is a
-// mistake: what it stood for has another name.
+// markCold lets LLVM make cold functions small: it copies a function into them only if that is
+// smaller than the call, and copies no cold function into its callers. A line of the table that
+// fits no function of the filter is a mistake: the function has another name now.
 func markCold(mod llvm.Module) error {
 	names := strings.NewReplacer("github.com/weir-proxy/weir/", "", "(", "", "*", "", ")", "")
 	found := map[string]bool{}
