@@ -75,7 +75,7 @@ func TestDecisionsAreNumberedAndListed(t *testing.T) {
 	page := withoutCode(read(t, "RATIONALE.md"))
 	all, rows := readDecisions(page), listRow.FindAllStringSubmatch(page, -1)
 	if len(all) == 0 || len(all) > maxDecisions {
-		t.Errorf("RATIONALE.md has %d decisions, want 1 to %d: join decisions that belong together", len(all), maxDecisions)
+		t.Errorf("RATIONALE.md has %d decisions, want 1 to %d: join related decisions", len(all), maxDecisions)
 	}
 	if len(rows) != len(all) {
 		t.Fatalf("the list has %d rows for %d decisions", len(rows), len(all))

@@ -24,7 +24,7 @@ var forbidden = []struct{ name, why string }{
 	{"realloc", mallocFamily},
 }
 
-const mallocFamily = "TinyGo's malloc is in the module and leaks the bytes that the host returns; build with -tags=custommalloc"
+const mallocFamily = "TinyGo's malloc is in the module and leaks bytes of the host; build with -tags=custommalloc"
 
 // allowed lists, by module, the imports that a filter may have. Envoy refuses a module that imports
 // a function which Envoy does not offer. The lists are shorter than Envoy's, so that new ways out

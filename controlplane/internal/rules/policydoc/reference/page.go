@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -14,10 +15,12 @@ const head = `<!-- Written by make generate from api/openapi.yaml: change it the
 # Reference of the policy language
 
 Every field, section by section. [policies.md](../choose/policies.md) explains the choices, and
-[guarantees.md](../internals/guarantees.md) what they promise. A policy set is YAML or JSON, the same in files,
-over REST and in the plugin's ` + "`policyset`" + `. A field that is not listed here is refused, and so is a
-set with any mistake: ` + "`weir check FILE`" + ` lists them all. A length of time is a whole number with a
-unit: ms s m h d.
+[guarantees.md](../internals/guarantees.md) explains the promises. A policy set is YAML or JSON, the
+same in files, over REST and in the plugin's ` + "`policyset`" + `. A field that is not listed here is
+refused, and so is a set with any mistake: ` + "`weir check FILE`" + ` lists them all. A length of time is
+a whole number with a unit: ms s m h d.
+
+Where a description is long, its rest is in the list below the table.
 `
 
 // section is an object of the language, and where it stands.
@@ -55,21 +58,30 @@ func writeSection(out *strings.Builder, all schemas, at section) (below []sectio
 	if err != nil {
 		return nil, err
 	}
+	// Write the heading and the description.
 	fmt.Fprintf(out, "\n## %s\n\n", at.path)
 	if at.name != root { // whose description is for callers of the API
-		fmt.Fprintf(out, "%s\n\n", wrapped(s.Description))
+		fmt.Fprintf(out, "%s\n\n", wrapped(s.Description, columns))
 	}
+	// Write the table, and below it the rest of long descriptions.
 	out.WriteString("| field | is | default | range | example | |\n| --- | --- | --- | --- | --- | --- |\n")
+	var more strings.Builder
 	for _, f := range fields {
 		object, list := f.refers()
 		if object != "" {
 			below = append(below, section{object, pathOf(at, f.name, list)})
 		}
-		text, err := row(all, s, f, object)
+		text, rest, err := row(all, s, f, object)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.name, err)
 		}
 		out.WriteString(text)
+		if rest != "" {
+			fmt.Fprintf(&more, "- %s\n", strings.ReplaceAll(wrapped("`"+f.name+"`: "+rest, columns-2), "\n", "\n  "))
+		}
+	}
+	if more.Len() > 0 {
+		fmt.Fprintf(out, "\n%s", more.String())
 	}
 	if s.XDocument != "" {
 		fmt.Fprintf(out, "\n```yaml\n%s```\n", s.XDocument)
@@ -89,18 +101,23 @@ func pathOf(in section, field string, list bool) string {
 	return "`" + strings.ReplaceAll(path, "[][]", "[]") + "`"
 }
 
-// row is a field's line of the table.
-func row(all schemas, of schema, f fieldOf, object string) (string, error) {
+// row returns a field's line of the table, and the rest of its description for the text below.
+func row(all schemas, of schema, f fieldOf, object string) (line, rest string, err error) {
 	description := f.Description
 	if description == "" && object != "" {
 		description = all[object].Description
 	}
 	if description == "" {
-		return "", fmt.Errorf("has no description")
+		return "", "", fmt.Errorf("has no description")
 	}
+	first, rest, err := splitDescription(description)
+	if err != nil {
+		return "", "", err
+	}
+	// A field of an object needs no example: the object's own fields have theirs.
 	example := flow(f.Example)
 	if example == "" && object == "" {
-		return "", fmt.Errorf("has no example")
+		return "", "", fmt.Errorf("has no example")
 	}
 	fallback := flow(f.Default)
 	switch {
@@ -109,20 +126,46 @@ func row(all schemas, of schema, f fieldOf, object string) (string, error) {
 	case slices.Contains(of.Required, f.name):
 		fallback = "required"
 	}
+	// Write the cells of the row.
 	cells := []string{"`" + f.name + "`", kind(f.schema, object),
 		code(fallback, f.XDefault == "" && fallback != "required"),
-		bounds(f.schema), code(example, true), oneLine(description)}
+		bounds(f.schema), code(example, true), first}
 	for i := range cells {
 		cells[i] = strings.ReplaceAll(cells[i], "|", `\|`)
 	}
-	return "| " + strings.Join(cells, " | ") + " |\n", nil
+	return "| " + strings.Join(cells, " | ") + " |\n", rest, nil
+}
+
+// maxCellWords is the number of words that a cell has at most. It is the number in
+// tools/rules/pages_test.go.
+const maxCellWords = 25
+
+// sentenceEnd matches the end of a sentence before another sentence.
+var sentenceEnd = regexp.MustCompile(`[.!?] `)
+
+// splitDescription returns the sentences of a description that fit into a cell, and the rest.
+func splitDescription(text string) (first, rest string, err error) {
+	text = oneLine(text)
+	if len(strings.Fields(text)) <= maxCellWords {
+		return text, "", nil
+	}
+	fits := 0
+	for _, end := range sentenceEnd.FindAllStringIndex(text, -1) {
+		if len(strings.Fields(text[:end[0]])) <= maxCellWords {
+			fits = end[1]
+		}
+	}
+	if fits == 0 {
+		return "", "", fmt.Errorf("has a first sentence of more than %d words", maxCellWords)
+	}
+	return text[:fits-1], text[fits:], nil
 }
 
 // columns is how wide a paragraph of the page may be.
 const columns = 100
 
-// wrapped is a paragraph of text, broken between words.
-func wrapped(text string) string {
+// wrapped is a paragraph of text, broken between words at a width.
+func wrapped(text string, columns int) string {
 	var out strings.Builder
 	width := 0
 	for _, word := range strings.Fields(text) {

@@ -35,9 +35,11 @@ func TestThePageIsFresh(t *testing.T) {
 func TestAFieldNeedsADescriptionAndAnExample(t *testing.T) {
 	const text = "components: {schemas: {Policy: {}, PolicySet: {description: x, properties: {a: {type: string, %}}}}}"
 	for field, want := range map[string]string{
-		"example: a":                  "PolicySet: a: has no description",
-		"description: a":              "PolicySet: a: has no example",
-		"description: a, example: b":  "",
+		"example: a":                 "PolicySet: a: has no description",
+		"description: a":             "PolicySet: a: has no example",
+		"description: a, example: b": "",
+		"example: a, description: '" + strings.Repeat("a ", 26) + "'": "PolicySet: a: has a first sentence of more " +
+			"than 25 words",
 		"'$ref': '#/schemas/Missing'": "PolicySet: a: has no description",
 	} {
 		all, err := readSchemas([]byte(strings.ReplaceAll(text, "%", field)))
