@@ -23,6 +23,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -62,16 +63,19 @@ func runMutants(only string, packages []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if fate, output := tryMutant(dir, -1, mutant{}, packages); fate != survived {
+	// The machine may be busy, so the limit follows from the time that the tests take without a change.
+	start := time.Now()
+	if fate, output := tryMutant(dir, -1, mutant{}, packages, 10*time.Minute); fate != survived {
 		return fmt.Errorf("the tests fail without any change:\n%s", output)
 	}
+	limit := 30*time.Second + 3*time.Since(start)
 	// Try the changes, one for each processor at a time.
 	fates := make([]fate, len(mutants))
 	var wait errgroup.Group
 	wait.SetLimit(runtime.GOMAXPROCS(0))
 	for i, m := range mutants {
 		wait.Go(func() error {
-			fates[i], _ = tryMutant(dir, i, m, packages)
+			fates[i], _ = tryMutant(dir, i, m, packages, limit)
 			fmt.Printf("%-9s %s\n", fates[i], m)
 			return nil
 		})

@@ -19,12 +19,10 @@ const (
 	unbuilt  fate = "no Go" // the compiler refuses it
 )
 
-// timeout is how long the tests of one package may take. A change that makes them hang is noticed.
-const timeout = 30 * time.Second
-
 // tryMutant runs the tests of the packages on a change, number n, until some notice it. A negative
-// n changes nothing.
-func tryMutant(dir string, n int, m mutant, packages []string) (fate, string) {
+// n changes nothing. The tests of one package may take the time of the limit: a change that makes
+// them hang is noticed.
+func tryMutant(dir string, n int, m mutant, packages []string, limit time.Duration) (fate, string) {
 	// Write the change, and an overlay with which the compiler reads it in place of the original.
 	overlay := filepath.Join(dir, fmt.Sprint(n, ".json"))
 	replace := map[string]string{}
@@ -53,7 +51,7 @@ func tryMutant(dir string, n int, m mutant, packages []string) (fate, string) {
 		if output, err := build.CombinedOutput(); err != nil {
 			return unbuilt, string(output)
 		}
-		output, err := runTest(binary, p)
+		output, err := runTest(binary, p, limit)
 		if os.Remove(binary); err != nil {
 			return noticed, output
 		}
@@ -63,8 +61,8 @@ func tryMutant(dir string, n int, m mutant, packages []string) (fate, string) {
 
 // runTest runs a test binary. Its properties are tried on the same values each time, so that a fate
 // is not left to chance.
-func runTest(binary, directory string) (output string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+func runTest(binary, directory string, limit time.Duration) (output string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	command := exec.CommandContext(ctx, binary, "-test.failfast", "-rapid.nofailfile", "-rapid.seed=3")
 	command.Dir = directory

@@ -15,7 +15,8 @@ import (
 )
 
 // An idle replica sends Redis at most four commands a second. Its scripts run few commands. A
-// waiting node only adds the reports about itself.
+// waiting node only adds the reports about itself. On a busy machine the work after the start may
+// last into the first period, so that the best of three periods counts.
 func TestAnIdleReplicaSendsFewCommands(t *testing.T) {
 	const patience = 10 * time.Second
 	server := redistest.Start(t)
@@ -31,27 +32,30 @@ func TestAnIdleReplicaSendsFewCommands(t *testing.T) {
 			<-p.poll(0)
 			go func() { <-p.poll(1) }()
 		}
-		time.Sleep(time.Second) // The work after the start, or after the change, is over.
-		sent, run := count(t, server, patience)
-		t.Log("a node:", nodes, sent, run)
-		sum := func(counts map[string]int) (n int) {
-			for count := range maps.Values(counts) {
-				n += count
-			}
-			return n
-		}
+		time.Sleep(time.Second) // On a machine that does little else, the work after the start is over.
 		perSecond := 4.0
 		if nodes {
 			perSecond = 5
 		}
-		if most := int(perSecond * patience.Seconds()); sum(sent) > most {
-			t.Errorf("with a node %v: %d commands in %v, want at most %d: %v", nodes, sum(sent), patience, most, sent)
+		mostSent, mostRun := int(perSecond*patience.Seconds()), int(80*patience.Seconds())
+		var idle bool
+		for period := 0; period < 3 && !idle; period++ {
+			sent, run := count(t, server, patience)
+			t.Logf("with a node %v: in %v %d commands of at most %d: %v; its scripts run %d of at most %d: %v",
+				nodes, patience, sum(sent), mostSent, sent, sum(run), mostRun, run)
+			idle = sum(sent) <= mostSent && sum(run) <= mostRun
 		}
-		if most := int(80 * patience.Seconds()); sum(run) > most {
-			t.Errorf("with a node %v: its scripts run %d commands in %v, want at most %d: %v",
-				nodes, sum(run), patience, most, run)
+		if !idle {
+			t.Errorf("with a node %v: the replica is never idle", nodes)
 		}
 	}
+}
+
+func sum(counts map[string]int) (n int) {
+	for count := range maps.Values(counts) {
+		n += count
+	}
+	return n
 }
 
 // count counts the commands that a server gets, and the commands that scripts run there, by their
