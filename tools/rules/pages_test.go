@@ -89,6 +89,61 @@ func longCells(page string) (cells []string) {
 	return cells
 }
 
+// maxParagraphWords is how many words a paragraph or an item of a list has at most.
+const maxParagraphWords = 90
+
+var (
+	// beginsItem matches the begin of an item of a list.
+	beginsItem = regexp.MustCompile(`^\s*([-*]|\d+\.) `)
+	// linkTarget matches the end of a link, which readers do not see.
+	linkTarget = regexp.MustCompile(`\]\([^)]*\)`)
+)
+
+// longParagraphs returns the paragraphs of a page that have too many words.
+func longParagraphs(page string) (paragraphs []string) {
+	var words []string
+	end := func() {
+		if len(words) > maxParagraphWords {
+			paragraphs = append(paragraphs, strings.Join(words[:8], " "))
+		}
+		words = nil
+	}
+	for _, line := range strings.Split(withoutCode(written(page)), "\n") {
+		text := strings.TrimSpace(line)
+		if text == "" || strings.HasPrefix(text, "|") || strings.HasPrefix(text, "#") || beginsItem.MatchString(line) {
+			end()
+		}
+		if !strings.HasPrefix(text, "|") && !strings.HasPrefix(text, "#") {
+			words = append(words, strings.Fields(linkTarget.ReplaceAllString(text, "]"))...)
+		}
+	}
+	end()
+	return paragraphs
+}
+
+func TestParagraphsAreShort(t *testing.T) {
+	for _, page := range markdown(t) {
+		for _, begin := range longParagraphs(read(t, page)) {
+			t.Errorf("%s: a paragraph has more than %d words, split it: %s …", page, maxParagraphWords, begin)
+		}
+	}
+	long := strings.Repeat("word ", maxParagraphWords+1)
+	for page, want := range map[string]int{
+		long:                                       1,
+		"- " + long:                                1,
+		long + "\n\n" + long:                       2,
+		strings.Repeat("- "+long[:300]+"\n", 3):    0,
+		strings.Repeat(long[:300]+"\n\n", 3):       0,
+		"```\n" + long + "\n```":                   0,
+		"| " + long + " |":                         0,
+		long[:5*maxParagraphWords] + "[word](a b)": 1,
+	} {
+		if got := longParagraphs(page); len(got) != want {
+			t.Errorf("%q has the long paragraphs %q, want %d", page, got, want)
+		}
+	}
+}
+
 func TestCellsOfTablesAreShort(t *testing.T) {
 	for _, page := range markdown(t) {
 		for _, cell := range longCells(read(t, page)) {
