@@ -63,7 +63,8 @@ func runMutants(only string, packages []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// The machine may be busy, so the limit follows from the time that the tests take without a change.
+	// The machine may be busy, so the limit follows from the time that the tests take without a
+	// change.
 	start := time.Now()
 	if fate, output := tryMutant(dir, -1, mutant{}, packages, 10*time.Minute); fate != survived {
 		return fmt.Errorf("the tests fail without any change:\n%s", output)
