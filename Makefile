@@ -13,8 +13,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 # The packages that need the built filter, Redis or Envoy, and those that run it on a WebAssembly engine written in Go,
 # which the race detector slows down beyond use.
-# test/mesh and test/chart need what takes half an hour to build: `make test-mesh`, `make test-chart`.
-END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart)$$')
+# test/mesh and test/chart need what takes half an hour to build: `make test-mesh`, `make test-chart`;
+# test/stores runs tests of other packages again: `make test-stores`.
+END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores)$$')
 WASM_HEAVY := /envoytest(/|$$)
 
 announce = @printf '\n== %s\n' "$(1)"
@@ -137,6 +138,13 @@ test-clients: ## clients of npm, PyPI and Go, and Express, as their makers ship 
 	$(call announce,clients as their makers ship them)
 	@go vet -tags clients ./test/e2e
 	@go test -count 1 -timeout 15m -tags clients -run '^Test(ClientsOfTheFieldPass|ExpressRoutes)' ./test/e2e
+
+# Not part of `make test`, which runs these tests with Debian's Redis alone.
+.PHONY: test-stores
+test-stores: ## the tests of the store with Redis 6.0 to 8.0 and Valkey 8.1, and write the tables of docs/run/compatibility.md
+	@tools/setup.sh clients redis stores
+	$(call announce,the store on each server)
+	@go test -count 1 -timeout 60m -v ./test/stores -write
 
 # Not part of `make test`: the first time it builds a Kubernetes API server, for a quarter of an hour.
 .PHONY: test-chart

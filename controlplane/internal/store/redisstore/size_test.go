@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
@@ -16,15 +17,20 @@ import (
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
-// The page on choosing says how many bytes of Redis' memory a bucket takes, its key included: 100 a
-// minute, all used, evenly. Builds of Redis differ a little in their allocations, so the figure may
-// be a tenth off.
+// The page on choosing says how many bytes of the memory of Redis 7.0 a bucket takes, its key
+// included: 100 a minute, all used, evenly. Builds of Redis differ a little in their allocations, so
+// the figure may be a tenth off. Of other servers the test only logs the figures.
 func TestThePageSaysWhatABucketTakesInRedis(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/choose/choosing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, set := virtual(t, open(t, redistest.Start(t)))
+	info, err := s.Client().Info(t.Context(), "server").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := strings.Contains(info, "redis_version:7.0.")
 	tokens := lease.Ask{Params: params(t, 100, quota.Minute, 100), Version: 1, Waiting: 1, Cost: 1, Nodes: 1}
 	for number, row := range []struct {
 		name, kind string
@@ -37,6 +43,10 @@ func TestThePageSaysWhatABucketTakesInRedis(t *testing.T) {
 		{"`sliding_log`", "w", window(t, quota.SlidingLog, 100, quota.Minute, 1)},
 	} {
 		size := bytesInRedis(t, s, set, byte(number+1), row.kind, row.ask)
+		t.Logf("a bucket of %s takes %d bytes", row.name, size)
+		if !compared {
+			continue
+		}
 		m := regexp.MustCompile(regexp.QuoteMeta("| "+row.name+" |") + ` \d+ \| (\d+) \|`).FindSubmatch(page)
 		if m == nil {
 			t.Errorf("docs/choose/choosing.md has no row of %s; a bucket takes %d bytes of Redis", row.name, size)

@@ -1,0 +1,180 @@
+// Package stores runs the tests of the Redis store with further servers: Redis of other versions,
+// and Valkey. `make test-stores` runs it and writes the tables of docs/run/compatibility.md.
+package stores
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var write = flag.Bool("write", false, "write the tables of servers")
+
+const (
+	repository = "../.."
+	page       = repository + "/docs/run/compatibility.md"
+	begin, end = "<!-- written by make test-stores -->\n", "<!-- end of servers -->\n"
+)
+
+// packages use Redis: the store, the control plane on it, and clients in several languages.
+var packages = []string{"./controlplane/internal/store/redisstore", "./controlplane/internal/app", "./test/twins"}
+
+// columns are the first table's columns, each with the names of its tests. A test belongs to the
+// first column that has its name.
+var columns = []struct {
+	title string
+	tests *regexp.Regexp
+}{
+	{"Cluster", regexp.MustCompile(`Cluster|/cluster`)},
+	{"Sentinel", regexp.MustCompile(`Sentinel`)},
+	{"TLS", regexp.MustCompile(`TLS`)},
+	{"ACL", regexp.MustCompile(`Rights|NOPERM|WRONGPASS`)},
+	{"one server", regexp.MustCompile(``)},
+}
+
+// algorithms are the columns of the second table.
+var algorithms = []string{
+	"token_bucket", "fixed_window", "sliding_window_counter", "sliding_window", "sliding_log",
+}
+
+// outcome is a server's row in both tables.
+type outcome struct {
+	server string
+	// passed counts tests by the title of their column, bytes is a bucket's size by its algorithm.
+	passed map[string]int
+	bytes  map[string]string
+}
+
+func TestTheStoreRunsOnEachServer(t *testing.T) {
+	scripts, err := filepath.Glob(filepath.Join(os.Getenv("WEIR_CACHE"), "stores/*/redis-server"))
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no server in WEIR_CACHE: %v; run `make test-stores`", err)
+	}
+	var outcomes []outcome
+	for _, script := range scripts {
+		t.Run(filepath.Base(filepath.Dir(script)), func(t *testing.T) {
+			outcomes = append(outcomes, runSuite(t, script))
+		})
+	}
+	if *write && !t.Failed() {
+		writeTables(t, outcomes)
+	}
+}
+
+// runSuite runs the tests with one server, which is the first redis-server on the path.
+func runSuite(t *testing.T, script string) outcome {
+	o := outcome{server: version(t, script), passed: map[string]int{}, bytes: map[string]string{}}
+	cmd := exec.Command("go", append([]string{"test", "-count=1", "-json", "-timeout=20m"}, packages...)...)
+	cmd.Dir = repository
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(script)+":"+os.Getenv("PATH"))
+	output, runErr := cmd.Output()
+	failed := o.read(t, output)
+	for _, c := range columns {
+		t.Logf("%s, %s: %d tests passed", o.server, c.title, o.passed[c.title])
+		if o.passed[c.title] == 0 {
+			t.Errorf("%s: no test of %s has run", o.server, c.title)
+		}
+	}
+	if runErr != nil && !failed {
+		t.Errorf("%s: cannot run the tests: %v", o.server, runErr)
+	}
+	for _, name := range algorithms {
+		if o.bytes[name] == "" {
+			t.Errorf("%s: no test has said how many bytes a bucket of %s takes", o.server, name)
+		}
+	}
+	return o
+}
+
+// version returns the name and version of a server, as in "Redis 7.0.15".
+func version(t *testing.T, script string) string {
+	said, err := exec.Command(script, "--version").Output()
+	m := regexp.MustCompile(`^(Redis|Valkey) server v=([0-9.]+) `).FindSubmatch(said)
+	if err != nil || m == nil {
+		t.Fatalf("%s --version says %q: %v", script, said, err)
+	}
+	return fmt.Sprintf("%s %s", m[1], m[2])
+}
+
+var sizeLine = regexp.MustCompile("a bucket of (?:`token_bucket`, )?`(\\w+)` takes (\\d+) bytes")
+
+// read reads the events of `go test -json`. It prints the output of tests that fail.
+func (o *outcome) read(t *testing.T, events []byte) (failed bool) {
+	printed := map[string]string{}
+	for lines := bufio.NewScanner(bytes.NewReader(events)); lines.Scan(); {
+		var e struct{ Action, Package, Test, Output string }
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("%s: %v", lines.Text(), err)
+		}
+		name := e.Package + "." + e.Test
+		switch e.Action {
+		case "output":
+			printed[name] += e.Output
+			if m := sizeLine.FindStringSubmatch(e.Output); m != nil {
+				o.bytes[m[1]] = m[2]
+			}
+		case "pass":
+			if e.Test != "" {
+				o.passed[column(e.Test)]++
+			}
+		case "skip":
+			t.Errorf("%s: %s was skipped", o.server, name)
+		case "fail":
+			t.Errorf("%s: %s failed:\n%s", o.server, name, printed[name])
+			failed = true
+		}
+	}
+	return failed
+}
+
+func column(test string) string {
+	for _, c := range columns {
+		if c.tests.MatchString(test) {
+			return c.title
+		}
+	}
+	panic("the last column takes all tests")
+}
+
+// writeTables writes both tables into the page.
+func writeTables(t *testing.T, outcomes []outcome) {
+	content, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(content), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatalf("%s has no place for the tables of servers", page)
+	}
+	if err := os.WriteFile(page, []byte(before+begin+tables(outcomes)+end+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tables(outcomes []outcome) string {
+	var titles []string
+	for _, c := range columns {
+		titles = append(titles, c.title)
+	}
+	suite := "\n| server | " + strings.Join(titles, " | ") + " |\n|" + strings.Repeat(" --- |", len(titles)+1) + "\n"
+	sizes := "\n| bytes of a bucket in | `" + strings.Join(algorithms, "` | `") + "` |\n|" +
+		strings.Repeat(" --- |", len(algorithms)+1) + "\n"
+	for _, o := range outcomes {
+		suite += "| " + o.server + " |" + strings.Repeat(" yes |", len(titles)) + "\n"
+		sizes += "| " + o.server + " |"
+		for _, name := range algorithms {
+			sizes += " " + o.bytes[name] + " |"
+		}
+		sizes += "\n"
+	}
+	return suite + sizes + "\n"
+}
