@@ -90,6 +90,20 @@ func (q *queue) isAsked(bucket keyhash.Key) bool {
 	return l != nil && l.call != nil || q.together[bucket] > 0
 }
 
+// isToAsk reports whether requests wait to ask about a bucket in a call that has not left.
+func (q *queue) isToAsk(bucket keyhash.Key) bool {
+	for _, l := range q.ready {
+		for _, r := range l.waiting {
+			for _, t := range r.tickets {
+				if t.Need.Bucket == bucket {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
 // noteTogether adds by to the counts of a line's optimistic buckets: 1 when a call takes the line,
 // -1 when the call ends.
 func (q *queue) noteTogether(l *line, by int) {

@@ -115,10 +115,12 @@ func (c *Client) gatherReturns(now quota.Instant, version uint64, most int, ride
 		upTo += quota.Instant(ridesAhead)
 	}
 	r := &c.returns
-	// Returns that had no answer go first. While requests wait to ask, the call in which they ask
-	// takes the returns of their buckets. In another call a return might arrive after the ask.
-	lost := len(c.queue.ready) == 0
-	for lost && len(r.lost) > 0 && len(items)+2 <= most && (version == 0 || r.lost[0].need.Version == version) {
+	// Returns that had no answer go first. If requests wait to ask about the bucket, the call in
+	// which they ask takes the return. In another call it might arrive after the ask.
+	for len(r.lost) > 0 && len(items)+2 <= most && (version == 0 || r.lost[0].need.Version == version) {
+		if c.queue.isToAsk(r.lost[0].need.Bucket) {
+			break
+		}
 		version = r.lost[0].need.Version
 		items = append(items, r.lost[0])
 		r.lost = r.lost[1:]

@@ -248,6 +248,24 @@ func TestALostReturnIsSentAgain(t *testing.T) {
 	}
 }
 
+// Requests that wait for a call delay no return to another bucket.
+func TestALostReturnWaitsForNoOtherBucket(t *testing.T) {
+	w := lends(t)
+	w.tickUntil(w.now + quota.Instant(lease.TTL(w.plane.params)))
+	lost := w.calls[0]
+	w.join(t, 2, 1)
+	w.join(t, 3, 1)
+	lost.done(504, nil)
+	before := len(w.calls)
+	w.client.Tick(w.now)
+	if len(w.calls) != before+1 || w.client.Waiting() != 2 {
+		t.Fatalf("%d calls before, and then %+v", before, w.calls)
+	}
+	if items := w.calls[before].request.Items; len(items) != 1 || items[0] != lost.request.Items[0] {
+		t.Errorf("%+v left, want %+v", items, lost.request.Items)
+	}
+}
+
 // While the control plane does not answer nothing is given back: the tokens serve requests.
 func TestNothingGoesBackInAnOutage(t *testing.T) {
 	w := lends(t)
