@@ -18,8 +18,8 @@ import (
 )
 
 // The page on choosing says how many bytes of the memory of Redis 7.0 a bucket takes, its key
-// included: 100 a minute, all used, evenly. Builds of Redis differ a little in their allocations, so
-// the figure may be a tenth off. Of other servers the test only logs the figures.
+// included: 100 a minute, all used, evenly. Builds of Redis differ a little in their allocations,
+// so the figure may be a tenth off. The test only logs the figures of other servers.
 func TestThePageSaysWhatABucketTakesInRedis(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/choose/choosing.md")
 	if err != nil {
