@@ -1,5 +1,5 @@
-// Everything that changes something: what to say first, the command and the call that do the same,
-// and how it is undone.
+// All actions that change something. Each has a text for its dialog, a command and a call that do
+// the same, and a way to undo it.
 import { createContext, type FormEvent, type ReactNode, useContext, useEffect, useState } from 'react'
 import { answer, client, data, Problem, type Consumer, type Order, type Schemas } from './api'
 import { encode, useRefresh } from './state'
@@ -32,7 +32,7 @@ export type Action = {
 
 const Context = createContext<(a: Action) => void>(() => {})
 
-// useAct returns what opens the dialog of an action.
+// useAct returns a function that opens the dialog of an action.
 export function useAct() {
   return useContext(Context)
 }
@@ -209,7 +209,7 @@ function secondsOf(span: string): number {
   return Number(span.slice(0, -1)) * (units[span.slice(-1)] ?? 1)
 }
 
-// endOf is the moment at which a time from now is over, if it ends.
+// endOf returns the moment at which a time from now is over, if it ends.
 export function endOf(span: string | undefined): { expires_at?: string } {
   if (!span) return {}
   const end = new Date(Date.now() + secondsOf(span) * 1000)
@@ -221,11 +221,11 @@ const time: Input = { name: 'for', label: 'For how long', kind: 'time', initial:
 
 const scopeOf = (o: { policy?: string; tier?: string }) => `${o.policy ?? ''}/${o.tier ?? ''}`
 
-// bare is an order without what the server adds.
+// bare returns an order without the fields that the server adds.
 const bare = ({ since: _, by: __, ...order }: Order): Order => order
 
-// changeOrders reads the orders in force and puts what a function makes of them. Another change in
-// between is answered with 412, and then it begins anew.
+// changeOrders reads the orders in force, changes them with a function and puts the result. If
+// another change came in between, the server answers 412, and it begins anew.
 async function changeOrders(change: (orders: Order[]) => Order[]) {
   for (let tries = 0; ; tries++) {
     const now = await answer(client.GET('/v1/enforcement'))
@@ -249,7 +249,7 @@ const states: [string, string][] = [
   ['enforce', 'Enforce: also policies in shadow or off'],
 ]
 
-// order gives an order about a policy, or about all of them.
+// order gives an order about a policy, or about all policies.
 export function order(policy: string, others: Order[], state: Order['state'] = 'shadow'): Action {
   const of = policy ? { policy } : {}
   const orderOf = (v: Values): Order => ({
@@ -330,7 +330,7 @@ const pathOf = (w: Who) =>
 
 export type Given = Schemas['ConsumerInput']
 
-// givenTo is what a consumer has, without what the server adds.
+// givenTo returns a consumer's exceptions, without the fields that the server adds.
 export function givenTo(c: Consumer | null): Given {
   if (!c) return {}
   const { tier, overrides, banned, bypass } = c
@@ -366,7 +366,7 @@ async function putConsumer(w: Who, given: Given) {
   await data(client.PUT('/v1/consumers/{id}', { params, body: given }))
 }
 
-// callFor is the REST call of putConsumer.
+// callFor returns the REST call of putConsumer.
 function callFor(w: Who, given: Given): Call {
   const call = { path: pathOf(w), match: true }
   return Object.keys(given).length === 0 ? { ...call, method: 'DELETE' } : { ...call, method: 'PUT', body: given }
@@ -434,7 +434,7 @@ export function mark(w: Who, what: 'banned' | 'bypass', now: Given): Action {
   }
 }
 
-// takeBack takes something back that a consumer has.
+// takeBack takes an exception of a consumer back.
 export function takeBack(w: Who, what: 'banned' | 'bypass' | { override: string }, now: Given): Action {
   const without = (g: Given): Given => {
     const rest = { ...g }

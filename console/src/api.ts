@@ -19,7 +19,7 @@ export const client = createClient<paths>({
   querySerializer: { array: { style: 'form', explode: true } },
 })
 
-// Problem is an error answer, or that there was none.
+// Problem is an error in an answer, or a missing answer.
 export class Problem extends Error {
   constructor(
     readonly status: number,
@@ -41,7 +41,7 @@ export function onLoggedOut(f: () => void): () => void {
 
 type Answer<T> = { data?: T; error?: unknown; response: Response }
 
-// answer waits for a call and returns what it answers, and throws a Problem otherwise.
+// answer waits for a call and returns its data. If the call fails, it throws a Problem.
 export async function answer<T>(call: Promise<Answer<T>>): Promise<{ data: T; etag: string }> {
   let got: Answer<T>
   try {

@@ -163,7 +163,7 @@ function Frame({ session, onLogout }: { session: Session; onLogout: () => void }
   )
 }
 
-// Guard keeps a fault of one screen from taking the others along.
+// Guard keeps a fault of one screen from breaking the other screens.
 class Guard extends Component<{ children: ReactNode }, { error?: Error }> {
   override state: { error?: Error } = {}
 
@@ -204,8 +204,8 @@ function Screen({ screen, of }: { screen: string; of: string }) {
   )
 }
 
-// Search goes to a policy by the beginning of its name, or to a caller by its value. The value is
-// not put into the address, which browsers keep.
+// Search opens a policy by the beginning of its name, or a caller by its value. The value does not
+// appear in the address, because browsers keep addresses.
 function Search({ box }: { box: React.RefObject<HTMLInputElement | null> }) {
   const [text, setText] = useState('')
   const submit = (e: FormEvent) => {
@@ -227,7 +227,7 @@ function Search({ box }: { box: React.RefObject<HTMLInputElement | null> }) {
   )
 }
 
-// Standing is what no screen may hide: an order that weakens limits, a control plane without its
+// Standing shows, on every screen, an order that weakens limits and a control plane without its
 // store.
 function Standing() {
   const orders = useEnforcement()

@@ -1,16 +1,16 @@
-// Counts over time, with marks for what was changed.
+// Counts over time, with marks for changes.
 import { useEffect, useRef, useState } from 'react'
 import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
 import { useDark } from './theme'
 import { number } from './ui'
 
-// Line is one line of a graph. A dashed one is what is compared with; total, if it is not the sum of
-// the values, is what they come to.
+// Line is one line of a graph. A dashed line is there for comparison. total replaces the sum of the
+// values.
 export type Line = { label: string; values: (number | null)[]; dashed?: boolean; total?: number }
 export type Mark = { at: string; label: string; href: string }
 
-// The colours of lines, light and dark, in an order that those who see few colours can tell apart.
+// The colours of lines, light and dark, in an order that colour-blind viewers can tell apart.
 const colours = ['#2563eb', '#d97706', '#0d9488', '#9333ea', '#64748b']
 
 export function colourOf(i: number): string {
@@ -61,7 +61,7 @@ export function Graph({ label, from, step, lines, marks, height }: {
         return (
           <a
             key={m.at + m.label} className="mark" href={m.href} title={m.label} aria-label={m.label}
-            // What was changed after the last whole step is at its end.
+            // A change after the last whole step is shown at the end of that step.
             style={{ left: area.left + Math.min(share, 1) * area.width, height: height - 26 }}
           />
         )
@@ -83,7 +83,7 @@ function sumUp(lines: Line[]): string {
   return lines.map((l) => `${l.label} ${number(l.total ?? l.values.reduce<number>((sum, v) => sum + (v ?? 0), 0))}`).join(', ')
 }
 
-// clock is a moment of the axis, in the viewer's zone.
+// clock returns a moment of the axis in the viewer's zone.
 function clock(seconds: number): string {
   return new Date(seconds * 1000).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })
 }

@@ -8,7 +8,7 @@ import './theme'
 const queries = new QueryClient({
   defaultOptions: {
     queries: {
-      // What the server refuses it refuses again.
+      // If the server refuses a query, it will refuse it again.
       retry: (failures, e) => e instanceof Problem && (e.status === 0 || e.status >= 500) && failures < 2,
       retryDelay: 1000,
     },

@@ -1,19 +1,20 @@
-// The commands for a terminal that do what an action does.
+// The commands for a terminal that do the same as an action.
 
 export type Call = { method: string; path: string; body?: unknown; text?: string; match?: boolean }
 
-// typeOf is the media type of a document, by its first character.
+// typeOf returns the media type of a document, according to its first character.
 export function typeOf(text: string): string {
   return text.trimStart().startsWith('{') ? 'application/json' : 'application/yaml'
 }
 
-// quote writes an argument for a shell.
+// quote quotes an argument for a shell.
 export function quote(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 }
 
-// weir is a command with its arguments and flags. A flag without a value is left out. What begins
-// with a dash would be read as a flag, so such a value follows =, and such an argument follows --.
+// weir returns a command with its arguments and flags. It leaves out a flag without a value. The
+// terminal would read a text that begins with a dash as a flag, so such a value follows =, and such
+// an argument follows --.
 export function weir(command: string, args: string[], flags: Record<string, string | undefined> = {}): string {
   const given = Object.entries(flags)
     .filter((flag): flag is [string, string] => !!flag[1])
@@ -23,8 +24,8 @@ export function weir(command: string, args: string[], flags: Record<string, stri
   return ['weir', command, ...(dashed ? [...given, '--', ...words] : [...words, ...given])].join(' ')
 }
 
-// piped is a command that reads a text, byte for byte, from the standard input. The mark that ends the
-// text is a line that it does not have.
+// piped returns a command that reads a text, byte for byte, from the standard input. The mark after
+// the text is a line that the text does not have.
 export function piped(text: string, command: string): string {
   if (!text.endsWith('\n')) return `printf %s ${quote(text)} | ${command}`
   const lines = new Set(text.split('\n'))
@@ -33,7 +34,7 @@ export function piped(text: string, command: string): string {
   return `${command} <<'${mark}'\n${text}${mark}`
 }
 
-// curl is the REST call of an action.
+// curl returns the REST call of an action.
 export function curl(c: Call): string {
   const parts = ['curl', '-X', c.method, quote(location.origin + c.path), '-H', '"Authorization: Bearer $WEIR_TOKEN"']
   if (c.match) parts.push('-H', "'If-Match: *'")

@@ -1,4 +1,4 @@
-// Standing: what decides about a caller before any limit does.
+// Standing: the bans and exceptions that decide about a caller before any limit does.
 import type { Schemas } from './api'
 import { Badge, Time } from './ui'
 

@@ -1,12 +1,12 @@
-// What several screens ask the server for, and what the page itself remembers.
+// The data that several screens ask of the server, and the state of the page itself.
 import { keepPreviousData, useInfiniteQuery, useQuery, useQueryClient, type QueryClient } from '@tanstack/react-query'
 import { createContext, useContext, useEffect, useState, useSyncExternalStore } from 'react'
 import { answer, client, data, Problem, type PolicySet, type Schemas, type Session } from './api'
 
-// How long a page waits before it asks again after an error, in milliseconds.
+// The wait before a page asks again after an error, in milliseconds.
 const again = 3000
 
-// What screens show of each topic of /v1/changes, by the first part of their queries' keys.
+// The queries of screens about each topic of /v1/changes, by the first part of their keys.
 const topics: Record<Schemas['Changes']['changed'][number], string[]> = {
   policyset: ['policyset', 'policies', 'rollout', 'audit'],
   enforcement: ['enforcement', 'policies', 'nodes', 'consumer', 'usage', 'audit'],
@@ -16,8 +16,8 @@ const topics: Record<Schemas['Changes']['changed'][number], string[]> = {
   counts: ['top', 'series', 'comparison', 'distribution', 'decisions', 'nodes', 'rollout', 'audit', 'penalties'],
 }
 
-// useChanges has screens ask again for what has changed, as soon as it has: one request waits for
-// that at the server, as long as the page can be seen.
+// useChanges repeats the queries of screens when their data changes: while the page can be seen,
+// one request waits at the server for the next change.
 export function useChanges() {
   const of = useQueryClient()
   useEffect(() => {
@@ -65,7 +65,7 @@ function seen(signal: AbortSignal): Promise<void> | undefined {
 
 export const SessionContext = createContext<Session>({ name: '', role: 'viewer' })
 
-// useMay reports whether the token's role may do what needs a role.
+// useMay reports whether the token's role includes a needed role.
 export function useMay(needed: 'editor' | 'admin'): boolean {
   const { role } = useContext(SessionContext)
   return role === 'admin' || role === needed
@@ -76,7 +76,7 @@ function subscribe(f: () => void) {
   return () => removeEventListener('hashchange', f)
 }
 
-// useRoute returns the parts of the address behind #, decoded, and what stands behind its ?.
+// useRoute returns the decoded parts of the address behind #, and the query behind ?.
 export function useRoute(): { parts: string[]; query: URLSearchParams } {
   const hash = useSyncExternalStore(subscribe, () => location.hash)
   const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?')
@@ -96,7 +96,7 @@ export function encode(text: string): string {
   return encodeURIComponent(text.replace(/\p{Surrogate}/gu, '\ufffd'))
 }
 
-// link is the address of a screen.
+// link returns the address of a screen.
 export function link(...parts: string[]): string {
   return '#/' + parts.map(encode).join('/')
 }
@@ -118,7 +118,7 @@ export function usePolicySet() {
   return useQuery({ queryKey: ['policyset'], queryFn: getPolicySet })
 }
 
-// usePromises asks what the policies in force promise: the server's own check of them.
+// usePromises asks for the promises of the policies in force, from the server's own check.
 export function usePromises() {
   const now = usePolicySet()
   return useQuery({
@@ -139,13 +139,13 @@ export function check(text: string, type: string) {
   )
 }
 
-// pageSize is how many rows of a list a page asks for at once: as many as the server gives.
+// pageSize is the number of rows of a list in one request: the most that the server returns.
 const pageSize = 200
 
 type Page = { next_page_token: string }
 
-// usePages asks for a list page by page, as far as the viewer has scrolled. What it had for other
-// filters stays until it has an answer for these.
+// usePages asks for a list page by page, as far as the viewer has scrolled. The rows of other
+// filters stay until the answer for these filters is there.
 function usePages<T extends Page>(key: unknown[], get: (query: { page_size: number; page_token?: string }) => Promise<T>) {
   return useInfiniteQuery({
     queryKey: key,
@@ -156,7 +156,7 @@ function usePages<T extends Page>(key: unknown[], get: (query: { page_size: numb
   })
 }
 
-// filled is a query without what is not asked for.
+// filled returns a query without its empty parameters.
 function filled<T extends object>(filters: T): Partial<T> {
   return Object.fromEntries(Object.entries(filters).filter(([, value]) => value)) as Partial<T>
 }
@@ -179,7 +179,7 @@ export function useNodes(filters: NodeFilters) {
 
 export type Fleet = Schemas['Nodes']
 
-// useFleet asks how many nodes there are, and in which states.
+// useFleet asks for the numbers of nodes in each state.
 export function useFleet() {
   return useQuery({
     queryKey: ['nodes'],
@@ -210,7 +210,7 @@ export function useTop(by: 'refused' | 'requests', policy = '', size = 20) {
   })
 }
 
-// useSeries asks for what was decided and in flight over time.
+// useSeries asks for decisions and requests in flight over time.
 export function useSeries(policy: string[], outcome: Schemas['Series']['outcome'][], range: '1h' | '24h', size = 5) {
   const query = { range, outcome, page_size: size, ...(policy.length && { policy }), ...(range === '1h' && { step: '30s' as const }) }
   return useQuery({
@@ -251,7 +251,7 @@ export function useRefresh() {
   return () => refresh(of)
 }
 
-// useNow is the time, which moves every second.
+// useNow returns the time, and changes every second.
 export function useNow(): number {
   const [now, setNow] = useState(() => Date.now())
   useEffect(() => {
@@ -261,7 +261,7 @@ export function useNow(): number {
   return now
 }
 
-// useLater is a value once it has not changed for a while.
+// useLater returns a value once it has not changed for a while.
 export function useLater<T>(value: T, wait: number): T {
   const [later, setLater] = useState(value)
   useEffect(() => {
@@ -284,7 +284,7 @@ export function useNarrow(): boolean {
   )
 }
 
-// sought is the caller that was searched for last. It lives as long as the page.
+// sought is the caller of the last search. It lives as long as the page.
 export const sought = {
   value: '',
   changed: () => {},

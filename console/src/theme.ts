@@ -1,4 +1,4 @@
-// Light or dark: what the system says, unless the viewer has chosen.
+// Light or dark: the system's choice, unless the viewer has chosen.
 import { useSyncExternalStore } from 'react'
 
 const key = 'weir-theme'
@@ -18,7 +18,7 @@ function listen(heard: () => void) {
   }
 }
 
-// useDark is isDark for what is drawn, and not only styled.
+// useDark returns isDark, and draws a component again when it changes.
 export function useDark(): boolean {
   return useSyncExternalStore(listen, isDark)
 }

@@ -1,4 +1,4 @@
-// The parts of which screens are made.
+// The parts of screens.
 import { type ReactNode, useEffect, useId, useRef, useState } from 'react'
 import { Problem } from './api'
 import { useNarrow, useNow } from './state'
@@ -15,8 +15,8 @@ function spanOf(seconds: number): string {
   return `${Math.floor(seconds / 86400)} d`
 }
 
-// Time says how long ago or how soon a moment is. The moment itself, in the viewer's zone, and in
-// UTC, is at hand.
+// Time shows the distance of a moment from now. The pointer shows the moment in the viewer's zone
+// and in UTC.
 export function Time({ at }: { at: string | undefined }) {
   const now = useNow()
   if (!at) return <>never</>
@@ -30,7 +30,7 @@ export function Time({ at }: { at: string | undefined }) {
   )
 }
 
-// Exact is a moment in the viewer's zone.
+// Exact shows a moment in the viewer's zone.
 export function Exact({ at }: { at: string }) {
   const when = new Date(at)
   return (
@@ -46,7 +46,7 @@ export function number(n: number): string {
   return counting.format(n)
 }
 
-// plural is a number of things.
+// plural returns a number with a noun.
 export function plural(n: number, one: string, many = one + 's'): string {
   return `${number(n)} ${n === 1 ? one : many}`
 }
@@ -57,7 +57,7 @@ export function Badge({ tone = 'plain', children }: { tone?: Tone; children: Rea
   return <span className={`badge ${tone}`}>{children}</span>
 }
 
-// Short is the beginning of a hash, which is at hand as a whole. Zeros alone are no key.
+// Short shows the beginning of a hash; the pointer shows all of it. Zeros alone are no key.
 export function Short({ hash }: { hash: string }) {
   return (
     <code title={hash} className="hash">
@@ -119,8 +119,7 @@ export function sentence(text: string): string {
 
 type Asked<T> = { data: T | undefined; error: unknown; isPending: boolean }
 
-// Asked shows what a query has, or why it has nothing. What it had before stays while the server is
-// away.
+// Asked shows the data of a query, or why it has none. Earlier data stays while the server is away.
 export function Asked<T>({ of, children }: { of: Asked<T>; children: (data: T) => ReactNode }) {
   if (of.data !== undefined) {
     return (
@@ -147,12 +146,13 @@ export type Column<T> = {
 const rowHeight = 40
 const overscan = 10
 
-// Rows are those of a list that are there so far, of how many, and what asks for more of them.
+// Rows are the rows of a list so far, the number of all rows, and the function that asks for more
+// rows.
 export type Rows<T> = { rows: T[]; found: number; more: () => void; busy: boolean }
 
 type Paged = { hasNextPage: boolean; isFetching: boolean; isFetchNextPageError: boolean; fetchNextPage: () => unknown }
 
-// rowsOf are the rows of the pages of a list. A page that the server refused is asked for once.
+// rowsOf returns the rows of a list's pages. It asks for a page that the server refused only once.
 export function rowsOf<T>(list: Paged, pages: T[][], found: number): Rows<T> {
   return {
     rows: pages.flat(), found, busy: list.isFetching,
@@ -164,8 +164,8 @@ export function rowsOf<T>(list: Paged, pages: T[][], found: number): Rows<T> {
 
 const whole = <T,>(rows: T[]): Rows<T> => ({ rows, found: rows.length, more: () => {}, busy: false })
 
-// Table shows rows. Of many it makes only those in sight, and of a list that comes in pages it asks
-// for those.
+// Table shows rows. Of many rows it draws only the rows in sight. If a list comes in pages, it asks
+// for the pages in sight.
 export function Table<T>({ label, rows: given, columns, id, empty }: {
   label: string
   rows: T[] | Rows<T>
@@ -227,10 +227,11 @@ export function Table<T>({ label, rows: given, columns, id, empty }: {
   )
 }
 
-// shownOf is how much of a command the page shows; the button copies all of it.
+// shownOf is the number of characters of a command that the page shows; the button copies the whole
+// command.
 const shownOf = 4000
 
-// Copyable is a command with a button that copies it.
+// Copyable shows a command with a button that copies it.
 export function Copyable({ label, text }: { label: string; text: string }) {
   const [done, setDone] = useState(false)
   const copy = () => {
@@ -248,7 +249,7 @@ export function Copyable({ label, text }: { label: string; text: string }) {
   )
 }
 
-// Dialog is a modal window, which Escape closes.
+// Dialog shows a modal window, which Escape closes.
 export function Dialog({ title, onClose, children }: {
   title: string
   onClose: () => void
@@ -286,7 +287,7 @@ export function Field({ label, help, children }: {
   )
 }
 
-// Choice is a filter: one of some values, each with its words.
+// Choice shows a filter with a list of values, each with its words.
 export function Choice<K extends string>({ label, of, value, onChange }: {
   label: string
   of: Record<K, string>
@@ -300,7 +301,7 @@ export function Choice<K extends string>({ label, of, value, onChange }: {
   )
 }
 
-// Words are the lines of a difference: what is more, what is less, what is different.
+// Words shows the lines of a difference: added, removed and changed parts.
 export function Words({ lines }: { lines: string[] }) {
   if (lines.length === 0) return <Empty>Nothing is different.</Empty>
   return (

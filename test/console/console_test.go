@@ -157,7 +157,7 @@ func TestOneClickLeadsToWhy(t *testing.T) {
 	p := open(t, stack.Token)
 	p.do(chromedp.WaitVisible(`a[title="Why?"]`, chromedp.ByQuery), chromedp.Click(`a[title="Why?"]`, chromedp.ByQuery))
 	p.sees("Why was it refused?")
-	p.sees("the limit was used up")
+	p.sees("the quota was used up")
 }
 
 // Make it stop: a policy goes into shadow, every node has the order, and one click undoes it.

@@ -1,4 +1,4 @@
-// Callers: one by its value, or by the hash that a list shows.
+// Callers: a caller by its value, or by the hash that a list shows.
 import { useQuery } from '@tanstack/react-query'
 import { type FormEvent, useEffect, useState } from 'react'
 import { getConsumer, givenTo, mark, override, pardon, takeBack, useAct, type Who } from '../actions'
@@ -26,7 +26,7 @@ export function Callers() {
   )
 }
 
-// sourcesOf are the places where requests say who they are, like header:x-api-key.
+// sourcesOf returns the parts of a request that name its consumer, like header:x-api-key.
 export function sourcesOf(set: PolicySet): string[] {
   const sources = (set.identity?.consumer ?? []) as unknown[]
   return sources.map((s) => {
@@ -59,7 +59,7 @@ function ByValue({ set }: { set: PolicySet }) {
     setWho({ id: text.trim(), source })
   }
   if (sources.length === 0) {
-    return <Empty>The policy set names no <code>identity.consumer</code>, which says where requests say who they are.</Empty>
+    return <Empty>The policy set has no <code>identity.consumer</code>, which names the part of a request with its caller.</Empty>
   }
   return (
     <>
@@ -70,7 +70,7 @@ function ByValue({ set }: { set: PolicySet }) {
               value={text} onChange={(e) => setText(e.target.value)} />
           )}
         </Field>
-        <Field label="Where requests say it">
+        <Field label="Where requests carry it">
           {(id) => (
             <select id={id} value={source} onChange={(e) => setSource(e.target.value)}>
               {sources.map((s) => <option key={s}>{s}</option>)}
@@ -93,7 +93,7 @@ function Heaviest() {
         <Asked of={refused}>{(t) => <TopTable rows={t.callers} empty="No caller was refused in the last minutes." />}</Asked>
       </Card>
       <Card title="Heaviest">
-        <Asked of={heavy}>{(t) => <TopTable rows={t.callers} empty="No requests were heard of in the last minutes." />}</Asked>
+        <Asked of={heavy}>{(t) => <TopTable rows={t.callers} empty="Nodes reported no requests in the last minutes." />}</Asked>
       </Card>
     </div>
   )
@@ -118,7 +118,7 @@ function Caller({ who, set }: { who: Who; set: PolicySet }) {
   )
 }
 
-// byConsumer are the policies whose limits single callers have.
+// byConsumer returns the policies with a limit for each consumer.
 const byConsumer = (set: PolicySet): Policy[] =>
   (set.policies ?? []).filter((p) => p.partition?.includes('consumer'))
 
@@ -148,11 +148,11 @@ function Has({ who, set }: { who: Who; set: PolicySet }) {
   const back = (what: Parameters<typeof takeBack>[1]) =>
     may && <button type="button" className="small" onClick={() => act(takeBack(who, what, given))}>Take back</button>
   return (
-    <Card title="What it has" more={buttons}>
+    <Card title="Exceptions" more={buttons}>
       <Asked of={known}>
         {(c) =>
           c === null || Object.keys(given).length === 0 ? (
-            <Empty>Nothing of its own: the policy set alone decides.</Empty>
+            <Empty>None: the policy set alone decides.</Empty>
           ) : (
             <dl>
               {c.tier && <><dt>Tier</dt><dd>{c.tier}</dd></>}
@@ -184,7 +184,7 @@ function limitText(limit: unknown): string {
   return list.map((l) => `${l.quota} per ${l.window}`).join('; ')
 }
 
-// Usage is what the buckets of a caller hold, where its value alone says which.
+// Usage shows the tokens in a caller's buckets, for policies whose partition is the consumer alone.
 function Usage({ who, set }: { who: Who; set: PolicySet }) {
   const own = byConsumer(set).filter((p) => p.partition?.every((part) => part === 'consumer' || part === 'tier') && !p.partition?.includes('tier'))
   const usage = useQuery({
@@ -198,14 +198,14 @@ function Usage({ who, set }: { who: Who; set: PolicySet }) {
     refetchInterval: 3000,
   })
   return (
-    <Card title="What it has left">
+    <Card title="Tokens left">
       {own.length === 0 ? (
         <Empty>No policy has a limit for each caller alone.</Empty>
       ) : (
         <Asked of={usage}>
           {(rows) => (
             <Table
-              label="What it has left" rows={rows} id={(b) => [b.policy, b.version, b.tier, b.limit].join(' ')}
+              label="Tokens left" rows={rows} id={(b) => [b.policy, b.version, b.tier, b.limit].join(' ')}
               empty="Its limits are in each Envoy alone."
               columns={[
                 { title: 'Policy', width: 'minmax(0, 2fr)', cell: (b) => <><a href={link('policies', b.policy)}>{b.policy}</a>{b.version && ` in version ${b.version}`}</> },
@@ -229,29 +229,47 @@ function Usage({ who, set }: { who: Who; set: PolicySet }) {
   )
 }
 
-// reasons are the sentences for the words of the interface.
+// reasons and sources are the words of weir why for the same terms of the interface.
 const reasons: Record<string, string> = {
-  quota: 'the limit was used up',
-  too_dear: 'the request costs more than the limit holds',
-  absent: 'a part of the key is missing',
-  bad_cost: 'the request has no cost that makes sense',
-  failure: 'the counters could not be reached',
-  too_many_waiting: 'too many requests were waiting',
-  contended: 'too many requests asked at once',
-  in_flight: 'too many requests were in flight',
-  penalty: 'the caller is under a penalty',
-  shed: 'the upstream had more to do than it could',
-  suspended: 'the limit is 0',
-  several: 'the request names several callers',
+  quota: 'the quota was used up',
+  too_dear: 'the request costs more than the limit ever allows at once; waiting does not help',
+  absent: "the request lacks a part of the policy's partition key, and the policy says if_absent: deny",
+  bad_cost: 'the request has no valid cost, and the policy says invalid: deny',
+  several: "the request gives several different values for a part of the policy's partition key, and identity.if_several says deny",
+  failure: "the counters could not be reached: the Envoy's share of the limit was used up, or on_failure says to refuse then",
+  suspended: 'the quota is 0: every request is refused',
+  ban_of_address: 'requests from this address are banned',
+  ban_of_consumer: 'the consumer is banned',
+  ban_of_key: 'its partition key is banned',
+  ban_of_one_of_many: 'the request names more callers than can be looked up, and some caller is banned',
+  penalty: 'a penalty, because the policy had refused the caller too often',
+  too_many_waiting: 'too many requests waited already',
+  in_flight: 'the limit of requests in flight was reached',
+  shed: 'the upstream was overloaded, and other requests were more important',
+  contended: "other requests changed the bucket at each attempt, and the policy's on_failure says to refuse then",
 }
 
-// reasonOf says why a request was refused. A failure by the store's answer is a bucket that lacks
-// tokens since a loss, or places that this Envoy does not have: without the store other sources decide.
+const sources: Record<string, string> = {
+  local: "the node's own bucket",
+  lease: "the node's leased tokens",
+  optimistic: "the node's part of an optimistic bucket",
+  central: 'the control plane, for this request',
+  cached_denial: 'an earlier answer of the control plane',
+  share: "the node's share, while the control plane was away",
+  failure_deny: 'the last step of the failure ladder',
+  request: 'the request itself',
+  overload: 'a bound of the node',
+  penalty: "the caller's penalty",
+}
+
+// reasonOf returns the reason of a refusal in words. A failure that the store itself has decided
+// means a bucket that started with fewer tokens after a loss, or permits that this Envoy does not
+// hold. While the store is away other sources decide.
 function reasonOf({ reason, source, limit }: Decision) {
   if (reason === 'failure' && ['central', 'lease', 'cached_denial', 'optimistic'].includes(source)) {
     return limit.endsWith('in flight')
-      ? 'the other places are held for other Envoys, or it is not known who holds them'
-      : 'the limiter has lost how much this caller had used'
+      ? 'the other permits belong to other Envoys, or their owners are not known'
+      : "the store has lost this caller's count, so it allows less than the limit for a time"
   }
   return reasons[reason] ?? reason
 }
@@ -264,7 +282,7 @@ function Decisions({ rows }: { rows: Decision[] }) {
       columns={[
         { title: 'When', width: '6rem', cell: (d) => <Time at={d.at} /> },
         { title: 'Policy', cell: (d) => <a href={link('policies', d.policy)}>{d.policy}</a> },
-        { title: 'Why', width: 'minmax(0, 2fr)', cell: (d) => <span title={`decided by: ${d.source}`}>{reasonOf(d)}</span> },
+        { title: 'Why', width: 'minmax(0, 2fr)', cell: (d) => <span title={`${reasonOf(d)}; decided by ${sources[d.source] ?? d.source}`}>{reasonOf(d)}</span> },
         { title: 'Limit', wide: true, cell: (d) => d.limit + (d.tier ? ` (${d.tier})` : '') },
         { title: 'Request', wide: true, width: 'minmax(0, 2fr)', cell: (d) => <span title={shownWords(d.shown)}>{shownWords(d.shown)}</span> },
         { title: 'Node', wide: true, cell: (d) => d.node },
@@ -274,7 +292,7 @@ function Decisions({ rows }: { rows: Decision[] }) {
   )
 }
 
-// ByKey is a caller of which only the hash is known.
+// ByKey shows a caller of whom only the hash is known.
 function ByKey({ policy, hash }: { policy: string; hash: string }) {
   const act = useAct()
   const may = useMay('editor')

@@ -21,7 +21,7 @@ const verbs: Record<string, string> = {
   'consumers.put': 'changed callers',
 }
 
-// actionWords says what an entry of the audit is about.
+// actionWords has the words for the actions in the audit.
 export function actionWords(e: Entry): string {
   const what = verbs[e.action] ?? e.action
   const more = e.action === 'enforcement.put' ? orderWords(e.after) : (e.after as { summary?: string } | undefined)?.summary
@@ -33,7 +33,7 @@ function orderWords(after: unknown): string {
   return orders.map((o) => `${o.policy ?? 'all policies'} ${o.state}`).join(', ') || 'none'
 }
 
-// AuditTable shows entries; a short one leaves out where, which the words mostly say.
+// AuditTable shows entries. A short table leaves out the place, which the words mostly name.
 export function AuditTable({ entries, short = false }: { entries: Entry[]; short?: boolean }) {
   return (
     <Table
@@ -78,7 +78,7 @@ export function useVersions(size: number) {
   })
 }
 
-// diffOf asks what a version changed, which never changes.
+// diffOf asks for the changes of a version, which stay the same for ever.
 export const diffOf = (version: number) => queryOptions({
   queryKey: ['diff', version],
   queryFn: () => data(client.GET('/v1/versions/{version}/diff', { params: { path: { version } } })),
@@ -135,7 +135,7 @@ function Difference({ version }: { version: number }) {
   return (
     <Card title={`Version ${version}`} more={back}>
       <Asked of={whole}>{(v) => <p className="quiet">By {v.author}, <Exact at={v.time} /></p>}</Asked>
-      <h3>What it changed</h3>
+      <h3>Its changes</h3>
       <Asked of={diff}>{(d) => <Words lines={d.diff.words} />}</Asked>
       <Asked of={whole}>
         {(v) => (
@@ -149,7 +149,7 @@ function Difference({ version }: { version: number }) {
   )
 }
 
-// Sides shows what the nodes of a rollout decided lately beside what the others did.
+// Sides compares the latest decisions of a rollout's nodes with the decisions of the other nodes.
 function Sides({ of: r }: { of: Schemas['Rollout'] }) {
   type Side = Schemas['RolloutSide']
   const share = (side: Side, n: number) => (side.requests === 0 ? '–' : `${Number((100 * n / side.requests).toPrecision(3))} %`)

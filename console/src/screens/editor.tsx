@@ -11,7 +11,7 @@ import { limitWords } from './policies'
 type Checked = Schemas['CheckedPolicySet']
 
 async function document() {
-  // As it was written, comments included: the client would ask for JSON.
+  // The document as it was written, with comments. The client would ask for JSON.
   const headers = { Accept: 'application/yaml', 'Weir-Console': '1' }
   const call = fetch('/v1/policyset', { headers, cache: 'no-store' })
   const got = await answer(call.then(async (response) => ({ data: await response.text(), response })))
@@ -88,7 +88,7 @@ function Verdict({ of: c, changed }: { of: Checked; changed: boolean }) {
       <Card title={<><Badge tone="good">valid</Badge> What would change</>}>
         {changed ? <Words lines={c.diff.words} /> : <Empty>Nothing yet: this is the document in force.</Empty>}
       </Card>
-      <Card title="What it promises">
+      <Card title="Promises">
         <dl className="promises">
           {c.policies.map((p) => (
             <div key={p.name}>
@@ -114,7 +114,7 @@ export const whichNodes: Input = {
   help: 'A part of the nodes first is a rollout: it ends under Changes.',
 }
 
-// shareOf is the parameter of a call for what was chosen of whichNodes.
+// shareOf returns the parameter of a call for the choice in whichNodes.
 export const shareOf = (nodes: string | undefined) => (nodes && nodes !== '100%' ? { nodes } : {})
 
 function put(text: string, etag: string, checked: Checked | undefined): Action {
@@ -123,7 +123,7 @@ function put(text: string, etag: string, checked: Checked | undefined): Action {
     text: <Words lines={checked?.diff.words ?? []} />,
     button: 'Apply',
     inputs: [whichNodes],
-    // A terminal asks first where many policies are removed; here the difference has said so.
+    // A terminal asks first if many policies are removed. Here the difference has shown them.
     command: (v) => piped(text, weir((checked?.diff.removed.length ?? 0) > 1 ? 'apply --yes' : 'apply', ['-'], shareOf(v.nodes))),
     call: (v) => ({
       method: 'PUT', path: `/v1/policyset${v.nodes === '100%' ? '' : `?nodes=${encode(v.nodes ?? '')}`}`,

@@ -1,4 +1,4 @@
-// Explain: what a request would be answered, and why.
+// Explain: the answer that a request would get, and why.
 import { useQuery } from '@tanstack/react-query'
 import { type FormEvent, useState } from 'react'
 import { client, data, type Schemas } from '../api'
@@ -11,7 +11,7 @@ type Explained = Schemas['Explained']
 type Met = Schemas['ExplainedPolicy']
 type Missed = Schemas['MissedPolicy']
 
-// headersOf reads a header a line, like "x-api-key: alice".
+// headersOf reads a header from each line, like "x-api-key: alice".
 function headersOf(text: string): Input['headers'] {
   return text.split('\n').filter((line) => line.includes(':')).map((line) => {
     const at = line.indexOf(':')
@@ -42,7 +42,7 @@ export function Explain() {
               onChange={(e) => setURL(e.target.value)} />
           )}
         </Field>
-        <Field label="Headers" help="One a line, like x-api-key: alice. They are stored nowhere.">
+        <Field label="Headers" help="One header on each line, like x-api-key: alice. They are stored nowhere.">
           {(id, described) => (
             <textarea className="lines" id={id} aria-describedby={described} rows={2} spellCheck={false} autoComplete="off" value={headers}
               onChange={(e) => setHeaders(e.target.value)} />
@@ -80,7 +80,7 @@ function Explanation({ e }: { e: Explained }) {
             {e.answer.grpc_status ? `gRPC status ${e.answer.grpc_status}` : e.answer.status ?? e.answer.verdict}
           </Badge> {e.answer.sentence}
         </p>
-        {e.complete || <p>The store does not answer: what is left is not known.</p>}
+        {e.complete || <p>The store does not answer: the tokens left are not known.</p>}
       </Card>
       <Card title="Policies that it meets">
         <Table label="Policies that it meets" rows={e.policies} id={(p) => p.name} columns={met} empty="None." />

@@ -1,4 +1,4 @@
-// How full the limits of a policy were over time, and what it had in flight.
+// The fullness of a policy's limits over time, and its requests in flight.
 import type { Policy, Schemas } from '../api'
 import { Graph, type Line } from '../graph'
 import { useSeries } from '../state'
@@ -17,29 +17,29 @@ export function limitsFlights(policy: Policy): boolean {
   return policy.adaptive !== undefined || inFlightLimits(policy).length > 0
 }
 
-// limitsFlightsFirst reports whether its first limit is one: callers are counted by the first limit,
-// and nothing is counted of how long they keep requests in flight.
+// limitsFlightsFirst reports whether a policy's first limit is of requests in flight. Callers are
+// counted by the first limit, and then no tokens are counted.
 export function limitsFlightsFirst(policy: Policy): boolean {
   const [first] = [policy.limit ?? []].flat() as Limit[]
   return policy.adaptive !== undefined || first?.in_flight !== undefined
 }
 
-// limitOverAll is the limit that holds for what all Envoys have in flight together, undefined if there
-// is no such figure: then each Envoy, bucket or tier has its own.
+// limitOverAll returns the limit for the requests in flight at all Envoys together. It is undefined
+// if each Envoy, bucket or tier has its own limit.
 function limitOverAll(policy: Policy): number | undefined {
   const [limit, ...others] = inFlightLimits(policy)
   const one = typeof limit === 'number' && others.length === 0 && !policy.partition?.length
   return one && (policy.mode ?? 'leased') === 'leased' ? limit : undefined
 }
 
-// flat is a line at one height.
+// flat returns a line at one height.
 function flat(label: string, height: number, like: Schemas['Series']): Line {
   return { label, values: like.values.map(() => height), dashed: true, total: height }
 }
 
 const line = (label: string, one: Schemas['Series']): Line => ({ label, values: one.values, total: one.total })
 
-// Fullness says how near the fullest bucket of a policy came to refusing.
+// Fullness shows how near the fullest bucket of a policy came to refusing.
 function Fullness({ of: used, from, step }: { of: Schemas['Series']; from: string; step: number }) {
   return (
     <Graph
@@ -49,7 +49,7 @@ function Fullness({ of: used, from, step }: { of: Schemas['Series']; from: strin
   )
 }
 
-// HowFull is that of a policy that limits rates.
+// HowFull shows the fullness of a policy that limits rates.
 export function HowFull({ name }: { name: string }) {
   const { range, choose } = useRange()
   const series = useSeries([name], ['utilisation'], range)
@@ -58,7 +58,7 @@ export function HowFull({ name }: { name: string }) {
       <Asked of={series}>
         {({ series: [used], from, step_seconds }) => (used && used.total > 0
           ? <Fullness of={used} from={from} step={step_seconds} />
-          : <Empty>No hundredth of a limit was used in this time, or no Envoy has a filter that says so.</Empty>)}
+          : <Empty>Less than a hundredth of each limit was used in this time, or no Envoy's filter reports it.</Empty>)}
       </Asked>
     </Card>
   )
@@ -75,7 +75,7 @@ export function InFlight({ policy }: { policy: Policy }) {
           const busy = s.series.find((one) => one.outcome === 'in_flight')
           const used = s.series.find((one) => one.outcome === 'utilisation')
           if (!busy || !used || (busy.total === 0 && used.total === 0)) {
-            return <Empty>No request of this policy was in flight in this time, or no Envoy with a filter that says so had one.</Empty>
+            return <Empty>No request of this policy was in flight in this time, or no Envoy's filter reports it.</Empty>
           }
           return (
             <div className="columns">

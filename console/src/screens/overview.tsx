@@ -30,7 +30,7 @@ export function Overview() {
         </div>
         <div>
           <Card title="Who is hit" more={<a href={link('callers')}>Find a caller</a>}>
-            <Asked of={refused}>{(top) => <TopTable rows={top.callers} empty="None was refused in the last minutes." />}</Asked>
+            <Asked of={refused}>{(top) => <TopTable rows={top.callers} empty="No caller was refused in the last minutes." />}</Asked>
           </Card>
           <ChangesCard />
         </div>
@@ -39,7 +39,7 @@ export function Overview() {
   )
 }
 
-// changeMarks are the changes of policies and orders, as marks on the axis of time.
+// changeMarks returns the changes of policies and orders, as marks on the axis of time.
 export function changeMarks(entries: Schemas['AuditEntry'][]): Mark[] {
   return entries.map((e) => ({
     at: e.at,
@@ -48,7 +48,7 @@ export function changeMarks(entries: Schemas['AuditEntry'][]): Mark[] {
   }))
 }
 
-// useRange is how far back a graph goes, and the buttons that choose it.
+// useRange returns the time that a graph covers, and the buttons that choose it.
 export function useRange() {
   const [range, setRange] = useState<'1h' | '24h'>('1h')
   const choose = (
@@ -65,8 +65,8 @@ export function useRange() {
 
 type Outcome = Schemas['Series']['outcome']
 
-// outcomeWords are what the lines of a policy's graph are called, in the order of their colours. What
-// is only counted and changes no request is dashed.
+// outcomeWords are the names of the lines of a policy's graph, in the order of their colours. Lines
+// of requests that are only counted, and not refused, are dashed.
 const outcomeWords: Partial<Record<Outcome, string>> = {
   refused: 'refused', requests: 'requests', candidate_refused: 'the candidate would refuse',
   candidate_undetermined: 'the candidate: not known',
@@ -78,7 +78,8 @@ export function Refusals({ policy, candidate, height }: { policy: string; candid
   const { range, choose } = useRange()
   const series = useSeries(policy ? [policy] : [], policy ? outcomesOfPolicy : ['refused'], range)
   const audit = useAudit(policy ? `policies/${policy}` : '', 50)
-  // Beside what would be refused stands of how many requests that is not known, also if of none.
+  // Beside the requests that would be refused stands the number of requests for which that is not
+  // known, even if it is 0.
   const always = (s: Schemas['Series'], all: Schemas['Series'][]) => {
     if (s.outcome.startsWith('candidate_')) return candidate
     if (s.outcome === 'shadow_undetermined') return all.some((one) => one.outcome === 'shadow_refused' && one.total > 0)
@@ -101,7 +102,7 @@ export function Refusals({ policy, candidate, height }: { policy: string; candid
                 }))}
                 marks={changeMarks(audit.data?.entries ?? [])}
               />
-              {!s.complete && <p className="quiet">The store is away: this is what one control plane counted.</p>}
+              {!s.complete && <p className="quiet">The store is away: these are the counts of one control plane.</p>}
             </>
           )
         }}
@@ -130,7 +131,7 @@ function Tile({ label, value, note, tone = 'plain', href }: {
   )
 }
 
-// than says how a count differs from what it was; nothing if that is not known.
+// than returns the difference of a count from an earlier count; nothing if that is not known.
 function than(before: number | null | undefined): string {
   return before === null || before === undefined ? 'not known' : number(before)
 }
@@ -228,7 +229,7 @@ export function ShadowButton({ name, list, act }: { name: string; list: Order[];
   )
 }
 
-// shownWords is what the policy set lets be shown of a caller.
+// shownWords returns the values of a caller that the policy set shows.
 export function shownWords(shown: Record<string, string> | undefined): string {
   return Object.entries(shown ?? {}).map(([k, v]) => `${k}: ${v}`).join(', ')
 }

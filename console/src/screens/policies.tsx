@@ -3,7 +3,7 @@ import type { Order, Policy, Schemas } from '../api'
 import { link, type PolicyFilters, useLater, useMay, usePolicies } from '../state'
 import { Asked, Badge, Card, Choice, type Column, plural, rowsOf, Table } from '../ui'
 
-// enforcementOf says how a policy is enforced, by the document or by an order about it.
+// enforcementOf returns how a policy is enforced, by the document or by an order about it.
 export function enforcementOf(p: Policy, orders: Order[]): { state: string; ordered: boolean } {
   const order = orders.find((o) => o.policy === p.name && !o.tier) ?? orders.find((o) => !o.policy && !o.tier)
   if (order) return { state: order.percent && order.percent < 100 ? `${order.state} ${order.percent} %` : order.state, ordered: true }
@@ -26,7 +26,7 @@ function State({ state, ordered }: { state: string; ordered: boolean }) {
   )
 }
 
-// limitWords is the limit of a policy as the policy set has it.
+// limitWords returns the limit of a policy as in the policy set.
 export function limitWords(l: { tier?: string; quota?: number; window?: string; in_flight?: number; least?: number; burst?: number; own?: boolean }): string {
   const limit = l.in_flight ? `${l.least ? `${l.least} to ` : ''}${l.in_flight} in flight` : `${l.quota} per ${l.window}`
   const burst = l.burst && l.burst !== l.quota ? `, burst ${l.burst}` : ''

@@ -1,4 +1,4 @@
-// One policy: what it promises, whom it meets, and how it is enforced.
+// One policy: its promise, the callers that it meets, and how it is enforced.
 import { useQueries, useQuery } from '@tanstack/react-query'
 import { useAct } from '../actions'
 import type { Policy } from '../api'
@@ -26,7 +26,7 @@ export function PolicyScreen({ name }: { name: string }) {
             <>
               <h1>{name}</h1>
               <Empty>
-                The policy set has no such policy. <a href={link('policies')}>See those that it has.</a>
+                The policy set has no such policy. <a href={link('policies')}>See its policies.</a>
               </Empty>
             </>
           )
@@ -61,7 +61,7 @@ function Promise({ policy }: { policy: Policy }) {
   const promises = usePromises()
   const promise = promises.data?.find((p) => p.name === policy.name)
   return (
-    <Card title="What it promises">
+    <Card title="Promise">
       <Asked of={promises}>
         {() => (
           <dl>
@@ -96,9 +96,9 @@ function Callers({ name }: { name: string }) {
   return (
     <Card title="Callers">
       <h3>Refused most</h3>
-      <Asked of={refused}>{(t) => <TopTable rows={t.callers} empty="None was refused in the last minutes." />}</Asked>
+      <Asked of={refused}>{(t) => <TopTable rows={t.callers} empty="No caller was refused in the last minutes." />}</Asked>
       <h3>Heaviest</h3>
-      <Asked of={heavy}>{(t) => <TopTable rows={t.callers} empty="No requests were heard of in the last minutes." />}</Asked>
+      <Asked of={heavy}>{(t) => <TopTable rows={t.callers} empty="Nodes reported no requests in the last minutes." />}</Asked>
     </Card>
   )
 }
@@ -138,10 +138,10 @@ function History({ name }: { name: string }) {
   )
 }
 
-// searched is how many versions the screen looks through: each is one call, made once.
+// searched is the number of versions that the screen looks through: each needs a call, once.
 const searched = 20
 
-// VersionsOf shows what the last versions changed about a policy, by the server's differences.
+// VersionsOf shows the changes of a policy in the last versions, from the server's differences.
 function VersionsOf({ name }: { name: string }) {
   const versions = useVersions(searched)
   const list = versions.data?.versions ?? []

@@ -1,4 +1,5 @@
-// What another limit of a policy would do, by what its callers used in the last hour.
+// The effect that another limit of a policy would have, from the use of its callers in the last
+// hour.
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { type Action, rollback, useAct } from '../actions'
@@ -10,11 +11,11 @@ import { shareOf, whichNodes } from './editor'
 
 type Distribution = Schemas['Distribution']
 
-// steps is how many positions the slider has.
+// steps is the number of positions of the slider.
 const steps = 500
 
-// patchOf changes the quota of a policy's first limit, which is the one that callers are counted by.
-// Undefined: the quota depends on the caller or its tier, so that one figure cannot replace it.
+// patchOf returns a change of the quota of a policy's first limit, which counts the callers. It is
+// undefined if the quota depends on the caller or its tier: one figure cannot replace it.
 function patchOf(policy: Policy, quota: number): object | undefined {
   const limits = [policy.limit ?? []].flat() as { quota?: unknown }[]
   if (typeof limits[0]?.quota !== 'number') return undefined
@@ -38,7 +39,7 @@ function Preview({ name, patch, version }: { name: string; patch: object; versio
   return <Asked of={tried}>{(c) => <Words lines={c.diff.words} />}</Asked>
 }
 
-// change gives a policy another limit, of which the server says first what it changes.
+// change gives a policy another limit. The server first names the changes.
 function change(name: string, patch: object, version: number): Action {
   return {
     title: `Another limit for ${name}`,
@@ -86,7 +87,7 @@ export function AnotherLimit({ name }: { name: string }) {
 function Slider({ name, own }: { name: string; own: Distribution }) {
   const now = own.limits[0]?.limit ?? own.suggestion?.limit ?? 1
   const [limit, setLimit] = useState(now)
-  // The end of the slider stays where it is while it is moved.
+  // The end of the slider stays while the slider is moved.
   const [top] = useState(() => Math.ceil(2 * Math.max(now, own.suggestion?.limit ?? 0, own.quantiles.at(-1)?.rate ?? 0, 5)))
   const asked = useLater(limit, 150)
   const answer = useDistribution(name, asked)
@@ -144,7 +145,8 @@ function Caught({ of: c, all }: { of: Schemas['CaughtCallers']; all: number }) {
   )
 }
 
-// The slider is logarithmic: a tenth of a large limit is as far as a tenth of a small one.
+// The slider is logarithmic: a tenth of a large limit has the same width as a tenth of a small
+// limit.
 function positionOf(limit: number, top: number): number {
   return Math.round((steps * Math.log(limit)) / Math.log(top))
 }

@@ -24,7 +24,7 @@ var questions = []question{
 	}},
 	{name: "who is hit, and why?", clicks: func(int) chromedp.Tasks {
 		return chromedp.Tasks{click("a", "Overview"), chromedp.Click(`a[title="Why?"]`, chromedp.ByQuery),
-			reads("main [aria-label=Refusals] [role=cell]", "the limit was used up")}
+			reads("main [aria-label=Refusals] [role=cell]", "the quota was used up")}
 	}},
 	{name: "what would another limit do?", spans: true, clicks: func(int) chromedp.Tasks {
 		return chromedp.Tasks{click("a", "Policies"), click("a", "shorten-per-ip"), reads(".caught", "would be caught"),
