@@ -186,7 +186,7 @@ func TestACallerGetsAnotherLimitAndBack(t *testing.T) {
 	const path = "/v1/consumers/key-of-bob?source=header:x-api-key"
 	p := open(t, stack.Token)
 	p.do(chromedp.SendKeys(`header input[type="search"]`, "key-of-bob\r", chromedp.ByQuery))
-	p.sees("Nothing of its own")
+	p.sees("the policy set alone decides")
 	if at := eval[string](p, `location.href`); strings.Contains(at, "bob") {
 		t.Errorf("the caller's value is in the address %s", at)
 	}
@@ -199,7 +199,7 @@ func TestACallerGetsAnotherLimitAndBack(t *testing.T) {
 		t.Errorf("%s %v", got, err)
 	}
 	p.click("button", "Undo")
-	p.sees("Nothing of its own")
+	p.sees("the policy set alone decides")
 }
 
 // The editor shows the result of the server's check while one types, and applies a valid document.
@@ -214,8 +214,13 @@ func TestTheEditorChecksWhileOneTypes(t *testing.T) {
 			t.dispatchEvent(new Event("input", {bubbles: true}))
 		}`, from, to), nil))
 	}
-	set("quota: 5000", "quota: 0")
-	p.sees("must be a whole number")
+	set("quota: 5000", "quota: -1")
+	p.sees("must be a whole number from 0")
+	set("quota: -1", "quota: 0")
+	p.sees("every request is refused")
+	if strings.Contains(p.text(), "undefined") {
+		t.Error("the editor does not show a quota of 0")
+	}
 	set("quota: 0", "quota: 4000")
 	p.sees("5000 per 1s → 4000 per 1s")
 	p.click("button", "Apply …")

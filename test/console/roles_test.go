@@ -10,7 +10,8 @@ import (
 )
 
 // looking are the names of buttons that change nothing.
-var looking = []string{"Light or dark", "Keys", "Log out", "The document", "Look at the document", "An hour", "A day", "Find"}
+var looking = []string{"Light or dark", "Keys", "Log out", "The document", "Look at the document", "An hour", "A day", "Find",
+	"Explain a request"}
 
 // buttons returns the names of the buttons that a page shows, without buttons that change nothing.
 func buttons(p *page) []string {

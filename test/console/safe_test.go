@@ -59,7 +59,7 @@ func TestDialogsHaveNoViolationOfAxe(t *testing.T) {
 		dialogs(look, width, "All policies to shadow", "Switch all policies off")
 		p.at("callers")
 		p.do(chromedp.SendKeys(`header input[type="search"]`, "key-of-erin\r", chromedp.ByQuery))
-		p.sees("Nothing of its own")
+		p.sees("the policy set alone decides")
 		dialogs(look, width, "Another limit", "Bypass", "Ban")
 	})
 }
@@ -110,7 +110,7 @@ func TestThePrintedCommandsAreQuoted(t *testing.T) {
 		for _, label := range []string{"Command", "REST call"} {
 			p.at("callers")
 			p.do(chromedp.SendKeys(`header input[type="search"]`, hostile+"\r", chromedp.ByQuery))
-			p.sees("Nothing of its own")
+			p.sees("the policy set alone decides")
 			p.click("button", "Bypass")
 			p.fill("reason", hostile)
 			printed := eval[string](p, fmt.Sprintf(`document.querySelector('dialog pre[aria-label=%q]').textContent`, label))
@@ -122,7 +122,7 @@ func TestThePrintedCommandsAreQuoted(t *testing.T) {
 			printed = eval[string](p, fmt.Sprintf(`document.querySelector('dialog pre[aria-label=%q]').textContent`, label))
 			p.click("button", "Cancel")
 			runPrinted(t, printed)
-			p.sees("Nothing of its own")
+			p.sees("the policy set alone decides")
 		}
 	}
 	if title := eval[string](p, `document.title`); strings.Contains(title, "pwned") {

@@ -180,8 +180,8 @@ function Until({ at }: { at: string | undefined }) {
 
 function limitText(limit: unknown): string {
   if (typeof limit === 'string') return limit
-  const list = (Array.isArray(limit) ? limit : [limit]) as { quota?: number; window?: string }[]
-  return list.map((l) => `${l.quota} per ${l.window}`).join('; ')
+  const list = (Array.isArray(limit) ? limit : [limit]) as { quota?: number; window?: string; in_flight?: number }[]
+  return list.map((l) => l.in_flight ? `${l.in_flight} in flight` : `${l.quota ?? 0} per ${l.window}`).join('; ')
 }
 
 // Usage shows the tokens in a caller's buckets, for policies whose partition is the consumer alone.

@@ -28,7 +28,7 @@ function State({ state, ordered }: { state: string; ordered: boolean }) {
 
 // limitWords returns the limit of a policy as in the policy set.
 export function limitWords(l: { tier?: string; quota?: number; window?: string; in_flight?: number; least?: number; burst?: number; own?: boolean }): string {
-  const limit = l.in_flight ? `${l.least ? `${l.least} to ` : ''}${l.in_flight} in flight` : `${l.quota} per ${l.window}`
+  const limit = l.in_flight ? `${l.least ? `${l.least} to ` : ''}${l.in_flight} in flight` : `${l.quota ?? 0} per ${l.window}`
   const burst = l.burst && l.burst !== l.quota ? `, burst ${l.burst}` : ''
   return `${l.tier ? l.tier + ' ' : ''}${l.own ? 'at most ' : ''}${limit}${burst}`
 }
