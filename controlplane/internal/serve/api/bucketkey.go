@@ -16,8 +16,8 @@ type bucketKey struct {
 	by        *policies.Compiled
 	policy    *policy.Policy
 	partition match.Partition
-	// person is the consumer of the key; nil if the partition has no consumer.
-	person *keyhash.Key
+	// consumer is the consumer of the key; nil if the partition has no consumer.
+	consumer *keyhash.Key
 	// values are the values of the partition's parts, and hash is the hash of the key.
 	values []match.Value
 	hash   string
@@ -109,14 +109,14 @@ func (s *server) joined(found []bucketKey) (k bucketKey) {
 // newKey returns the key of requests with these values for the parts of the policy's partition.
 func newKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, values []match.Value) bucketKey {
 	k := bucketKey{by: by, policy: p, partition: match.NewPartition(secret, by.Set, p, values),
-		person: personOf(secret, p, values), values: values}
+		consumer: consumerAmong(secret, p, values), values: values}
 	hash := k.partition.Key()
 	k.hash = hash.String()
 	return k
 }
 
-// personOf returns the consumer among the values of a partition; nil if there is none.
-func personOf(secret [16]byte, p *policy.Policy, values []match.Value) *keyhash.Key {
+// consumerAmong returns the consumer among the values of a partition; nil if there is none.
+func consumerAmong(secret [16]byte, p *policy.Policy, values []match.Value) *keyhash.Key {
 	for i, part := range p.Partition {
 		if v := values[i]; part.Kind == policy.PartConsumer && !v.Absent {
 			key := match.ConsumerKey(secret, v.Source, string(v.Text))

@@ -31,12 +31,12 @@ func (s *server) batch(
 	first := make(map[keyhash.Key]int, len(items))
 	found := make([]policy.Problems, len(items))
 	var again []int
-	var people []person
+	var unsure []consumer
 	var keys []keyhash.Key
 	// Read each consumer as a new consumer. Set aside the consumers with problems: an earlier
 	// record may make their documents valid.
 	for i, it := range items {
-		p, err := s.person(it.ID, it.Source)
+		c, err := s.findConsumer(it.ID, it.Source)
 		if f := (*failure)(nil); errors.As(err, &f) && f.code == errs.BadRequest {
 			found[i] = policy.Problems{{Path: batchAt(i) + "id", Reason: f.detail}}
 			continue
@@ -44,18 +44,18 @@ func (s *server) batch(
 		if err != nil {
 			return nil, nil, err
 		}
-		if before, twice := first[p.key]; twice {
+		if before, twice := first[c.key]; twice {
 			found[i] = policy.Problems{{Path: batchAt(i) + "id",
 				Reason: fmt.Sprintf("is the same id as in consumers[%d]", before)}}
 			continue
 		}
-		first[p.key] = i
-		record, wrong := s.item(p.sets, i, consumers.Record{}, it, by)
+		first[c.key] = i
+		record, wrong := s.item(c.sets, i, consumers.Record{}, it, by)
 		if len(wrong) > 0 {
-			again, people, keys = append(again, i), append(people, p), append(keys, p.key)
+			again, unsure, keys = append(again, i), append(unsure, c), append(keys, c.key)
 			continue
 		}
-		writes = append(writes, consumers.Write{Key: p.key, Any: true, Record: &record})
+		writes = append(writes, consumers.Write{Key: c.key, Any: true, Record: &record})
 	}
 	// Read the consumers with problems again, now with their earlier records.
 	before, err := s.config.Consumers.GetAll(ctx, keys)
@@ -63,7 +63,7 @@ func (s *server) batch(
 		return nil, nil, storeFailure(err)
 	}
 	for n, i := range again {
-		record, wrong := s.item(people[n].sets, i, before[n], items[i], by)
+		record, wrong := s.item(unsure[n].sets, i, before[n], items[i], by)
 		found[i] = wrong
 		writes = append(writes, consumers.Write{Key: keys[n], Any: true, Record: &record})
 	}
@@ -106,17 +106,17 @@ func (in *input) problem(path, format string, args ...any) {
 // replaced returns the new record of a consumer. It reads the earlier record from the store only if
 // the document is wrong without it.
 func (s *server) replaced(
-	ctx context.Context, p person, body gen.ConsumerInput,
+	ctx context.Context, c consumer, body gen.ConsumerInput,
 ) (r consumers.Record, problems policy.Problems, err error) {
-	r, problems = s.wanted(p.sets, "", consumers.Record{}, body)
+	r, problems = s.wanted(c.sets, "", consumers.Record{}, body)
 	if len(problems) == 0 {
 		return r, nil, nil
 	}
-	before, err := s.config.Consumers.Get(ctx, p.key)
+	before, err := s.config.Consumers.Get(ctx, c.key)
 	if errors.Is(err, consumers.ErrNotFound) {
 		return r, problems, nil
 	}
-	r, problems = s.wanted(p.sets, "", before, body)
+	r, problems = s.wanted(c.sets, "", before, body)
 	return r, problems, err
 }
 

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
@@ -16,8 +15,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// person is the consumer that a request names.
-type person struct {
+// consumer is the consumer that a request names.
+type consumer struct {
 	// sets are the policy sets in force that find the consumer at the source. The set of the nodes
 	// outside the rollout comes first.
 	sets   []*policies.Compiled
@@ -28,46 +27,93 @@ type person struct {
 var errNoConsumers = &failure{code: errs.NoConsumers,
 	detail: "the policy set names no identity.consumer, which says where requests say who they are"}
 
-// person finds the consumer that a request names. source may be empty if there is only one.
-func (s *server) person(id, source string) (p person, err error) {
+// findConsumer finds the consumer that a request names. The name of the source may be empty if the
+// policy set has only one source of consumers.
+func (s *server) findConsumer(id, sourceName string) (c consumer, err error) {
 	active, _ := s.config.Policies.Active()
-	current := active.Current
-	if err := s.unread(); current == nil && err != nil {
-		return p, err
+	if err := s.unread(); active.Current == nil && err != nil {
+		return c, err
 	}
-	// Find the source in the versions in force. Both versions count if they find the same source.
-	// Otherwise the current version counts, or the draft if only the draft has the source.
-	found, err := policy.Source{}, error(errNoConsumers)
-	for _, by := range []*policies.Compiled{active.Draft, active.Current} {
-		if by == nil || len(by.Set.Identity.Consumer) == 0 {
-			continue
-		}
-		switch one, wrong := consumerSource(by.Set, source); {
-		case wrong == nil && err == nil && one == found:
-			p.sets, current = []*policies.Compiled{by, current}, by
-		case wrong == nil || err != nil:
-			found, err, current, p.sets = one, wrong, by, []*policies.Compiled{by}
-		}
-	}
+	source, sets, err := findSource(active, sourceName)
 	if err != nil {
-		return p, err
+		return c, err
 	}
-	// Hash the consumer's id. An IPv6 address counts as its network.
 	secret, err := s.config.Hub.Secret()
 	if err != nil {
-		return p, err
+		return c, err
 	}
 	if id == "" || len(id) > policy.MaxText {
-		return p, badRequest("the consumer must have 1 to %d bytes, percent-encoded in the path", policy.MaxText)
+		return c, badRequest("the consumer must have 1 to %d bytes, percent-encoded in the path", policy.MaxText)
 	}
+	// Hash the consumer's id. An IPv6 address counts as its network.
 	value := []byte(id)
-	if found.Kind == policy.SourceClientIP {
-		if value, err = clientKey("the consumer", id, current.Set.Identity.IPv6Prefix); err != nil {
-			return p, err
+	if source.Kind == policy.SourceClientIP {
+		if value, err = clientKey("the consumer", id, sets[0].Set.Identity.IPv6Prefix); err != nil {
+			return c, err
 		}
 	}
-	p.source, p.key = found.String(), match.ConsumerKey(secret, found, string(value))
-	return p, nil
+	key := match.ConsumerKey(secret, source, string(value))
+	return consumer{sets: sets, source: source.String(), key: key}, nil
+}
+
+// findSource finds a source by its name in the versions in force. sets are the versions that have
+// the source. If the name means another source in each version, only the version of the nodes
+// outside the rollout counts.
+func findSource(active policies.Active, name string) (source policy.Source, sets []*policies.Compiled, err error) {
+	current, currentErr := sourceIn(active.Current, name)
+	draft, draftErr := sourceIn(active.Draft, name)
+	switch {
+	case currentErr == nil && draftErr == nil && current == draft:
+		return current, []*policies.Compiled{active.Current, active.Draft}, nil
+	case currentErr == nil:
+		return current, []*policies.Compiled{active.Current}, nil
+	case draftErr == nil:
+		return draft, []*policies.Compiled{active.Draft}, nil
+	case errors.Is(currentErr, errNoConsumers):
+		return source, nil, draftErr
+	}
+	return source, nil, currentErr
+}
+
+// sourceIn finds a source of consumers by its name in a version, which may be nil. The error is
+// errNoConsumers if the version has no sources.
+func sourceIn(version *policies.Compiled, name string) (found policy.Source, err error) {
+	if version == nil || len(version.Set.Identity.Consumer) == 0 {
+		return found, errNoConsumers
+	}
+	return consumerSource(version.Set, name)
+}
+
+// consumerSource finds a source of consumers by its name in a policy set. The name may be empty if
+// the set has only one source.
+func consumerSource(set *policy.Set, name string) (found policy.Source, err error) {
+	sources := set.Identity.Consumer
+	var named []policy.Source
+	var names []string
+	for _, source := range sources {
+		names = append(names, source.String())
+		if name == "" || isSource(source, name) {
+			named = append(named, source)
+		}
+	}
+	switch all := strings.Join(names, ", "); {
+	case name == "" && len(sources) > 1:
+		return found, badRequest("there are several places to find a consumer: name the source (%s), "+
+			"by ?source= or weir --source", all)
+	case len(named) != 1:
+		return found, badRequest("source must be one of the policy set's: %s", all)
+	}
+	return named[0], nil
+}
+
+// isSource reports whether a text names the source: either as the policy set writes it, or by its
+// name alone. The case of a header's name does not matter.
+func isSource(s policy.Source, text string) bool {
+	full := s.String()
+	if s.Kind == policy.SourceHeader {
+		text = strings.ToLower(text)
+	}
+	return text == full || s.Name != "" && text == s.Name
 }
 
 // setsInForce returns the policy sets in force. The set of the nodes outside the rollout comes
@@ -82,45 +128,15 @@ func (s *server) setsInForce() (sets []*policy.Set) {
 	return sets
 }
 
-// consumerSource returns the source that a caller named. The name may be empty if the set has only
-// one source of consumers.
-func consumerSource(set *policy.Set, source string) (found policy.Source, err error) {
-	sources := set.Identity.Consumer
-	var names []string
-	for _, source := range sources {
-		names = append(names, source.String())
-	}
-	all := strings.Join(names, ", ")
-	if source == "" && len(sources) > 1 {
-		return found, badRequest("there are several places to find a consumer: name the source (%s), "+
-			"by ?source= or weir --source", all)
-	}
-	meant := slices.DeleteFunc(slices.Clone(sources),
-		func(s policy.Source) bool { return source != "" && !isSource(s, source) })
-	if len(meant) != 1 {
-		return found, badRequest("source must be one of the policy set's: %s", all)
-	}
-	return meant[0], nil
-}
-
-// isSource reports whether a text means the source: as the policy set has it, or its name alone.
-// Names of headers have no case.
-func isSource(s policy.Source, text string) bool {
-	full := s.String()
-	if s.Kind == policy.SourceHeader {
-		text = strings.ToLower(text)
-	}
-	return text == full || s.Name != "" && text == s.Name
-}
-
-func (s *server) oneConsumer(p person, r consumers.Record, stored bool) gen.OneConsumerJSONResponse {
+// consumerResponse returns the response with a record. Only a stored record has an ETag.
+func (s *server) consumerResponse(c consumer, r consumers.Record, stored bool) gen.OneConsumerJSONResponse {
 	headers := gen.OneConsumerResponseHeaders{CacheControl: "no-cache"}
 	if stored {
 		tag := etag(r.Revision)
 		headers.ETag = &tag
 	}
-	body := s.consumerAnswer(p.key, r)
-	body.Source = p.source
+	body := s.consumerAnswer(c.key, r)
+	body.Source = c.source
 	return gen.OneConsumerJSONResponse{Headers: headers, Body: body}
 }
 
@@ -167,15 +183,15 @@ func (s *server) ListConsumers(
 func (s *server) GetConsumer(
 	ctx context.Context, r gen.GetConsumerRequestObject,
 ) (gen.GetConsumerResponseObject, error) {
-	p, err := s.person(r.ID, r.Params.Source)
+	c, err := s.findConsumer(r.ID, r.Params.Source)
 	if err != nil {
 		return nil, err
 	}
 	timed, cancel := s.atHand(ctx)
 	defer cancel()
-	record, err := s.config.Consumers.Get(timed, p.key)
+	record, err := s.config.Consumers.Get(timed, c.key)
 	if err != nil && !errors.Is(err, consumers.ErrNotFound) {
-		held, known := s.config.Consumers.Held(p.key)
+		held, known := s.config.Consumers.Held(c.key)
 		if !known {
 			return nil, &failure{code: errs.StoreUnavailable, cause: err, detail: failing(err) +
 				"; this control plane has only the bans and recently read consumers in memory, and not this consumer"}
@@ -188,7 +204,7 @@ func (s *server) GetConsumer(
 	if err != nil {
 		return nil, storeFailure(err)
 	}
-	return gen.GetConsumer200JSONResponse{OneConsumerJSONResponse: s.oneConsumer(p, record, true)}, nil
+	return gen.GetConsumer200JSONResponse{OneConsumerJSONResponse: s.consumerResponse(c, record, true)}, nil
 }
 
 // PutConsumer replaces the record of a consumer.
@@ -196,12 +212,12 @@ func (s *server) PutConsumer(
 	ctx context.Context, r gen.PutConsumerRequestObject,
 ) (gen.PutConsumerResponseObject, error) {
 	// Read the change and its document.
-	p, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
+	c, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
 	if err != nil {
 		return nil, err
 	}
 	who := callerOf(ctx)
-	record, problems, err := s.replaced(ctx, p, *r.Body)
+	record, problems, err := s.replaced(ctx, c, *r.Body)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
@@ -211,27 +227,27 @@ func (s *server) PutConsumer(
 	record.By, w.Record = who.name, &record
 	// A dry run only checks the revision.
 	if r.Params.DryRun {
-		if err := s.wouldMatch(ctx, w); err != nil {
+		if err := s.checkRevision(ctx, w); err != nil {
 			return nil, storeFailure(conflict(err, consumerChanged))
 		}
 		record.Updated = s.config.Now().UTC()
-		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: s.oneConsumer(p, record, false)}, nil
+		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: s.consumerResponse(c, record, false)}, nil
 	}
 	// Store the record.
 	record.Revision, err = s.config.Consumers.Write(ctx,
 		consumers.Changes{Writes: []consumers.Write{w}, Sets: s.setsInForce(),
-			Entry: entry(ctx, "consumer.put", consumerResource(p.key))})
+			Entry: entry(ctx, "consumer.put", consumerResource(c.key))})
 	if err != nil {
 		return nil, storeFailure(conflict(err, consumerChanged))
 	}
-	s.config.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", p.key.String(),
+	s.config.Log.Info("consumer changed", "id", who.id, "source", c.source, "consumer", c.key.String(),
 		"tier", record.Tier, "overrides", len(record.Overrides), "banned", record.Banned != nil,
 		"bypass", record.Bypass != nil, "author", record.By)
-	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: s.oneConsumer(p, record, true)}, nil
+	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: s.consumerResponse(c, record, true)}, nil
 }
 
-// wouldMatch returns an error if the record no longer has the revision that a change replaces.
-func (s *server) wouldMatch(ctx context.Context, w consumers.Write) error {
+// checkRevision returns an error if the record no longer has the revision that a change replaces.
+func (s *server) checkRevision(ctx context.Context, w consumers.Write) error {
 	held, err := s.config.Consumers.Get(ctx, w.Key)
 	if err != nil && !errors.Is(err, consumers.ErrNotFound) {
 		return err
@@ -277,29 +293,29 @@ func (s *server) PutConsumers(
 func (s *server) DeleteConsumer(
 	ctx context.Context, r gen.DeleteConsumerRequestObject,
 ) (gen.DeleteConsumerResponseObject, error) {
-	p, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
+	c, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
 	if err != nil {
 		return nil, err
 	}
 	changes := consumers.Changes{
-		Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.delete", consumerResource(p.key)),
+		Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.delete", consumerResource(c.key)),
 	}
 	if _, err := s.config.Consumers.Write(ctx, changes); err != nil {
 		return nil, storeFailure(conflict(err, consumerChanged))
 	}
 	who := callerOf(ctx)
-	s.config.Log.Info("consumer forgotten", "id", who.id, "source", p.source, "consumer", p.key.String(),
+	s.config.Log.Info("consumer forgotten", "id", who.id, "source", c.source, "consumer", c.key.String(),
 		"author", who.name)
 	return gen.DeleteConsumer204Response{}, nil
 }
 
 // consumerWrite finds the consumer of a change and the revision that the change replaces.
-func (s *server) consumerWrite(match gen.IfMatch, id, source string) (p person, w consumers.Write, err error) {
+func (s *server) consumerWrite(match gen.IfMatch, id, source string) (c consumer, w consumers.Write, err error) {
 	w.Expected, w.Any, err = ifMatch(match)
 	if err != nil {
-		return p, w, err
+		return c, w, err
 	}
-	p, err = s.person(id, source)
-	w.Key = p.key
-	return p, w, err
+	c, err = s.findConsumer(id, source)
+	w.Key = c.key
+	return c, w, err
 }

@@ -61,12 +61,12 @@ func (s *server) ListDecisions(
 	s.ownLimits(ctx, list)
 	s.settle(list)
 	if query.Consumer != nil || query.Buckets != nil {
-		s.levels(ctx, list, who.person)
+		s.levels(ctx, list, who.consumer)
 	}
 	answer := gen.ListDecisions200JSONResponse{Complete: complete,
 		Decisions: append([]decisions.Decision{}, list...), Next: pageToken(next)}
 	// The first page about a caller also has the caller's standing.
-	if (who.person != nil || who.keys != nil) && token == "" {
+	if (who.consumer != nil || who.keys != nil) && token == "" {
 		known := false
 		answer.Standing, known = s.standingOf(ctx, who)
 		answer.Complete = answer.Complete && known
@@ -81,11 +81,11 @@ func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (who
 		if err := s.unlikeKey(params.Policy, params.Consumer); err != nil {
 			return who, err
 		}
-		p, err := s.person(params.Consumer, params.Source)
+		p, err := s.findConsumer(params.Consumer, params.Source)
 		if err != nil {
 			return who, err
 		}
-		q.Consumer, who.person = &p.key, &p.key
+		q.Consumer, who.consumer = &p.key, &p.key
 		who.keys, err = s.keysOf(params.Consumer, params.Source)
 		if err != nil {
 			return who, err
@@ -110,8 +110,8 @@ func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (who
 	for _, bucket := range k.buckets() {
 		q.Buckets = append(q.Buckets, bucket.String())
 	}
-	if who.person == nil {
-		who.person = k.person
+	if who.consumer == nil {
+		who.consumer = k.consumer
 		who.keys = s.otherKeys(k, params.Source)
 	}
 	who.keys = append(who.keys, k)
@@ -200,7 +200,7 @@ func (s *server) settle(list []decisions.Decision) {
 
 // levels adds the present levels of the buckets to a consumer's refusals, as far as the store knows
 // them. It asks for no tokens, so it changes nothing.
-func (s *server) levels(ctx context.Context, list []decisions.Decision, person *keyhash.Key) {
+func (s *server) levels(ctx context.Context, list []decisions.Decision, consumer *keyhash.Key) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	type ledger struct {
@@ -221,7 +221,7 @@ func (s *server) levels(ctx context.Context, list []decisions.Decision, person *
 		of := ledger{d.Key, deciding.Version.Number}
 		level, known := asked[of]
 		if !known && len(asked) < wire.MaxItems {
-			level = s.level(ctx, d, deciding, person)
+			level = s.level(ctx, d, deciding, consumer)
 			asked[of] = level
 		}
 		d.Now = level
@@ -232,7 +232,7 @@ func (s *server) levels(ctx context.Context, list []decisions.Decision, person *
 // It returns nil if the store does not know the level: for policies that are local or optimistic,
 // and while the store is away.
 func (s *server) level(
-	ctx context.Context, d *decisions.Decision, by *policies.Compiled, person *keyhash.Key,
+	ctx context.Context, d *decisions.Decision, by *policies.Compiled, consumer *keyhash.Key,
 ) *decisions.Level {
 	// Find the limit that refused.
 	set, err := s.config.Policies.At(ctx, d.Version)
@@ -246,9 +246,9 @@ func (s *server) level(
 	}
 	item := wire.LeaseItem{Bucket: key, Limit: d.LimitIndex, Cost: 1, ExceptionsRevision: math.MaxUint64}
 	// The consumer's own limit takes its place.
-	if p.ByConsumer() && person != nil {
-		item.Position, item.Consumer, item.Root = 1, *person, limit.Root
-		if own, _, err := s.config.Leases.Own(ctx, by.Set, p, person, nil, false); err == nil {
+	if p.ByConsumer() && consumer != nil {
+		item.Position, item.Consumer, item.Root = 1, *consumer, limit.Root
+		if own, _, err := s.config.Leases.Own(ctx, by.Set, p, consumer, nil, false); err == nil {
 			if mine, found := p.Find(own, &limit, 0); found {
 				limit = mine
 			}
@@ -257,7 +257,7 @@ func (s *server) level(
 	// If answers change the cost, the bucket may owe tokens: read its ledger.
 	if p.Commit.By != policy.CommitNever && p.Mode != policy.ModeLocal {
 		_, limits := set.ResolveAll(d.LimitIndex, by)
-		k := leases.Key{By: by, Policy: p, Limits: limits, Consumer: person,
+		k := leases.Key{By: by, Policy: p, Limits: limits, Consumer: consumer,
 			Limit: limit, Step: set.StepOf(d.LimitIndex), Bucket: key, Cost: d.Cost}
 		if active, _ := s.config.Policies.Active(); active.Draft == by {
 			_, k.Twin, err = s.config.Leases.Twin(ctx, k, d.Tier)

@@ -77,9 +77,9 @@ func (s *server) ExplainRequest(
 	}
 	x.addWide()
 	x.refusing = deciding(x.refusals)
-	if x.about.person == nil && x.Caller != nil {
+	if x.about.consumer == nil && x.Caller != nil {
 		key := match.ConsumerKey(x.secret, x.Caller.Source, string(x.Caller.Text))
-		x.about.person = (*keyhash.Key)(&key)
+		x.about.consumer = (*keyhash.Key)(&key)
 	}
 	var known bool
 	x.answer.Standing, known = s.standingOf(ctx, x.about)
@@ -168,7 +168,7 @@ func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose)
 	} else if p.IfAbsent == policy.AbsentSkip {
 		return // It is among the missed policies.
 	}
-	x.about.person = cmp.Or(x.about.person, k.person)
+	x.about.consumer = cmp.Or(x.about.consumer, k.consumer)
 	if x.Access != match.Open {
 		return // No policy decides.
 	}
@@ -266,7 +266,7 @@ func (x *explaining) explainHit(ctx context.Context, one *gen.ExplainedPolicy, k
 		return nil
 	}
 	// Read the bucket from the store.
-	at := place{Key: leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Limit: limit,
+	at := place{Key: leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.consumer, Limit: limit,
 		Step: k.policy.StepOf(limits, min(int(h.Position), len(limits)-1)), Bucket: h.Key, Cost: h.Cost},
 		tier: one.Tier, limit: limit}
 	ctx, cancel := context.WithTimeout(ctx, askPatience)

@@ -89,14 +89,14 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 // they are the shadow buckets.
 func (s *server) placesOf(ctx context.Context, k bucketKey, version uint64) (all []place, err error) {
 	for tier, limits := range k.limitsByTier() {
-		own, _, err := s.config.Leases.Own(ctx, k.by.Set, k.policy, k.person, limits, false)
+		own, _, err := s.config.Leases.Own(ctx, k.by.Set, k.policy, k.consumer, limits, false)
 		if err != nil {
 			return nil, err
 		}
 		// A policy that is off has the same buckets as an enforced policy.
 		shadow := k.partition.Share() >= int(s.enforcedFor(k.policy, tier, k.partition.Share()))
 		for n, limit := range own {
-			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Limit: limit,
+			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.consumer, Limit: limit,
 				Step: k.policy.StepOf(own, n), Bucket: k.partition.Bucket(tier, own, n, shadow),
 				Cost: k.policy.Cost.Fixed}
 			all = append(all, place{Key: key, tier: tier, limit: limit, version: version})

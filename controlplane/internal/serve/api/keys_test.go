@@ -121,9 +121,9 @@ func TestConsumersByTheirAddress(t *testing.T) {
 	if w := p.do(ban); w.Code != 200 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	person := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceClientIP}, "\x0a\x00\x00\x01")
+	consumer := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceClientIP}, "\x0a\x00\x00\x01")
 	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers",
-		body: string(wire.AppendQuestion(nil, []keyhash.Key{person}))})
+		body: string(wire.AppendQuestion(nil, []keyhash.Key{consumer}))})
 	var m wire.Consumers
 	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 ||
 		len(m.Items[0].Exceptions) == 0 {
@@ -157,7 +157,7 @@ policies:
 	if err != nil {
 		t.Fatal(err)
 	}
-	person := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
+	consumer := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
 	bucketOf := func(path string) keyhash.Key { // Nodes hear of buckets that a reset has filled.
 		t.Helper()
 		p.key(t, call{"ed", "POST", path, nil, `{"reason": "to begin with"}`})
@@ -179,7 +179,7 @@ policies:
 	}
 	const own = "/v1/keys/api?partition=consumer:alice"
 	spend(wire.LeaseItem{Bucket: bucketOf("/v1/keys/api/reset?partition=consumer:alice"), Waiting: 20, Position: 1,
-		Consumer: keyhash.Key(person)})
+		Consumer: keyhash.Key(consumer)})
 	spend(wire.LeaseItem{Bucket: bucketOf("/v1/keys/all/reset"), Limit: 1, Waiting: 3})
 	for path, want := range map[string][2]int64{own: {500, 480}, "/v1/keys/api?partition=consumer:bob": {10, 10},
 		"/v1/keys/all": {10, 7}} {

@@ -45,7 +45,7 @@ func (s *server) penaltyQuery(params gen.PardonPenaltiesParams) (q penalties.Que
 		q.Keys = []keyhash.Key{key}
 	}
 	if params.Consumer != "" {
-		p, err := s.person(params.Consumer, params.Source)
+		p, err := s.findConsumer(params.Consumer, params.Source)
 		if err != nil {
 			return q, err
 		}
@@ -83,12 +83,12 @@ func (s *server) punished(k bucketKey) ([]keyhash.Key, error) {
 		}
 		keys = append(keys, theirs...)
 	}
-	if k.person != nil {
+	if k.consumer != nil {
 		secret, err := s.config.Hub.Secret()
 		if err != nil {
 			return nil, err
 		}
-		wide := match.WideKey(secret, k.policy.Name, *k.person)
+		wide := match.WideKey(secret, k.policy.Name, *k.consumer)
 		keys = append(keys, match.Keys(wide, len(k.policy.Reserve))...)
 	}
 	return keys, nil

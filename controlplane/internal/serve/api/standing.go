@@ -19,10 +19,11 @@ import (
 // subject is a caller about whom something is asked: a consumer, a partition key of a policy, or
 // both.
 type subject struct {
-	policy string
-	person *keyhash.Key
-	// people are the consumers as which the versions in force find the caller, in place of person.
-	people []foundIn
+	policy   string
+	consumer *keyhash.Key
+	// foundAs has the consumers as which the versions in force find the caller. It replaces consumer
+	// if consumer is nil.
+	foundAs []foundIn
 	// keys are the partition keys that are known to be the caller's.
 	keys []bucketKey
 }
@@ -158,10 +159,10 @@ func holds(ranges []policy.Range, address []byte) bool {
 
 // consumers returns the consumers as which the caller is known; empty if the caller is unknown.
 func (who subject) consumers() []foundIn {
-	if who.person != nil {
-		return []foundIn{{Key: *who.person}}
+	if who.consumer != nil {
+		return []foundIn{{Key: *who.consumer}}
 	}
-	return who.people
+	return who.foundAs
 }
 
 // specialOf returns the bans and the bypasses of the caller's consumers.

@@ -34,10 +34,10 @@ type asker struct {
 	// first is the version in force that finds the caller. The version of the nodes outside the
 	// rollout has priority. by has, for each version that finds the caller, the caller as it finds
 	// it.
-	first  *policies.Compiled
-	by     map[*policies.Compiled]sender
-	people []foundIn
-	tiers  map[*policies.Compiled]string // for the versions with tiers
+	first   *policies.Compiled
+	by      map[*policies.Compiled]sender
+	foundAs []foundIn
+	tiers   map[*policies.Compiled]string // for the versions with tiers
 }
 
 // foundIn is a consumer and the version in force that finds it. version is 0 if both versions find
@@ -79,7 +79,7 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}, Tier: who.tiers[who.first]},
 		Headers: gen.GetUsage200ResponseHeaders{CacheControl: "no-store"}}
 	// Read the buckets of the caller's keys that are in the store.
-	about := subject{people: who.people}
+	about := subject{foundAs: who.foundAs}
 	for _, k := range s.keysOfAsker(secret, current, who) {
 		about.keys = append(about.keys, k)
 		places, err := s.places(ctx, k)
@@ -121,7 +121,7 @@ func (s *server) asks(ctx context.Context) (secret [16]byte, by *policies.Compil
 		active, _ := s.config.Policies.Active()
 		who, err = askerOf(secret, by, active.Draft, callerOf(ctx).header)
 	}
-	if tooMany := s.admitUsage(callerOf(ctx).from, who.people); tooMany != nil {
+	if tooMany := s.admitUsage(callerOf(ctx).from, who.foundAs); tooMany != nil {
 		err = tooMany
 	}
 	return secret, by, who, err
@@ -173,14 +173,14 @@ func (a *asker) add(secret [16]byte, by *policies.Compiled, found sender, rolled
 		a.first, a.sender = by, found
 	}
 	is := foundIn{Key: match.ConsumerKey(secret, found.source, found.value)}
-	if len(a.people) == 1 && a.people[0].Key == is.Key {
-		a.people[0].version = 0
+	if len(a.foundAs) == 1 && a.foundAs[0].Key == is.Key {
+		a.foundAs[0].version = 0
 		return
 	}
 	if rolledOut {
 		is.version = by.Version.Number
 	}
-	a.people = append(a.people, is)
+	a.foundAs = append(a.foundAs, is)
 }
 
 // appendNew adds the headers and cookies among sources that are not yet in a list.
