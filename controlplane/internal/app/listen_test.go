@@ -110,7 +110,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 			t.Errorf("while the file is broken: %v", err)
 		}
 	}
-	if n := strings.Count(log.String(), "a certificate cannot be used"); n != 1 {
+	if n := strings.Count(log.String(), "cannot use a certificate"); n != 1 {
 		t.Errorf("the log says %d times that it is broken:\n%s", n, log.String())
 	}
 	after.Issue(dir, "weir")

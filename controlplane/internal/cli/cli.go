@@ -30,7 +30,7 @@ type Streams struct {
 type commands struct {
 	Serve       serveCommand       `cmd:"" help:"Run the control plane."`
 	Init        initCommand        `cmd:"" help:"Write a commented policy file to begin with, for a usual kind of service."`
-	Check       checkCommand       `cmd:"" help:"Check policy files without a server, and print what each policy promises."`
+	Check       checkCommand       `cmd:"" help:"Check policy files without a server, and print the promise of each policy."`
 	Apply       applyCommand       `cmd:"" help:"Make a file the policy set of a control plane."`
 	Patch       patchCommand       `cmd:"" help:"Change some fields of one policy."`
 	Diff        diffCommand        `cmd:"" help:"Print the changes that a file would make, or the changes between two versions."`

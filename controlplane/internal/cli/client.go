@@ -251,7 +251,7 @@ func (c *client) refused(response *http.Response, body []byte) error {
 	switch {
 	case r.Status == http.StatusUnauthorized && r.Detail == api.UnknownToken:
 		return fmt.Errorf("the control plane at %s does not know the token from %s: weir token new "+
-			"makes one, with the line for --tokens-file", c.base, c.source)
+			"makes a token, with the line for --tokens-file", c.base, c.source)
 	case r.Status == http.StatusUnauthorized:
 		return fmt.Errorf("the control plane at %s refuses the token from %s: %s", c.base, c.source, r.Detail)
 	}

@@ -106,7 +106,7 @@ func printAnswer(out io.Writer, a *api.ExplainedAnswer) {
 	case a.RolledOut == 0:
 		fmt.Fprintf(out, "%s (version %d)\n", text, a.Version)
 	case a.RolledOut == a.Version:
-		fmt.Fprintf(out, "At Envoys of version %d, which is rolled out, and at no others: %s\n", a.Version, text)
+		fmt.Fprintf(out, "At Envoys of version %d, which is rolled out, and at no other Envoys: %s\n", a.Version, text)
 	default:
 		fmt.Fprintf(out, "At Envoys of version %d: %s\n", a.Version, text)
 		fmt.Fprintf(out, "Version %d is rolled out: Envoys that have it decide by it: see the same with --in %[1]d.\n",

@@ -134,8 +134,8 @@ func (c *getNodes) Run(env *environment) error {
 // printRefused prints the addresses whose calls as a node are refused: Envoys there are in no other
 // list.
 func printRefused(out io.Writer, refused []api.RefusedNodeAnswer) error {
-	fmt.Fprint(out, "\nCalls of Envoys that this control plane refuses; an Envoy there enforces what it was sent "+
-		"before, or the policy set of its own configuration, and nothing else:\n\n")
+	fmt.Fprint(out, "\nCalls of Envoys that this control plane refuses; an Envoy there enforces the policy set that "+
+		"it has, or the policy set of its own configuration, and nothing else:\n\n")
 	return table(out, "ADDRESS\tCALLS ITSELF\tSTILL CALLS\tLAST\tCALLS\tWHY", func(w io.Writer) {
 		for _, one := range refused {
 			fmt.Fprintf(w, "%s\t%s\t%t\t%s\t%d\t%s\n", one.Address, printable(one.Node), one.Active,
@@ -162,7 +162,7 @@ func (c *getNodes) warnOfStore(env *environment) {
 func applied(n api.NodeAnswer) string {
 	switch {
 	case n.Lost:
-		return fmt.Sprintf("%d (a lost one)", n.Applied)
+		return fmt.Sprintf("%d (a lost version)", n.Applied)
 	case n.Applied == n.Wanted:
 		return fmt.Sprint(n.Applied)
 	}

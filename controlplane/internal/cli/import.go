@@ -35,7 +35,7 @@ type importFlags struct {
 }
 
 // importHelp is shown below the flags of each source.
-const importHelp = `Each item of the source gets a verdict with its line: exact, approximate (what differs) or not possible (why, and what to do). The exit code is 1 if an item was left out. What is written is valid all the same.`
+const importHelp = `Each item of the source gets a verdict with its line: exact, approximate (with the difference) or not possible (with the reason and a remedy). The exit code is 1 if an item was left out. The policy set is valid all the same.`
 
 type importKong struct {
 	Files []string `arg:"" name:"file" help:"Declarative configurations, YAML or JSON; - is the standard input."`

@@ -98,9 +98,9 @@ func noneEmpty(c *kong.Context) error {
 	for _, at := range c.Path {
 		switch {
 		case at.Flag != nil && hasEmpty(c.Value(at)):
-			return fmt.Errorf("--%s has an empty value: give one, or leave it out", at.Flag.Name)
+			return fmt.Errorf("--%s has an empty value: give a value, or leave it out", at.Flag.Name)
 		case at.Positional != nil && hasEmpty(c.Value(at)):
-			text := "give one"
+			text := "give a value"
 			if !at.Positional.Required {
 				text += ", or leave it out"
 			}

@@ -36,7 +36,7 @@ func (c *patchCommand) Run(env *environment) error {
 		}
 	}
 	if !json.Valid(patch) {
-		return errors.New(`the patch is not JSON: give what is different, like '{"limit": {"quota": 80}}'`)
+		return errors.New(`the patch is not JSON: give the fields that change, like '{"limit": {"quota": 80}}'`)
 	}
 	cl, err := c.client()
 	if err != nil {

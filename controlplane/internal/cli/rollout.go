@@ -23,7 +23,7 @@ type rolloutCommand struct {
 
 // Help returns the text below the commands.
 func (rolloutCommand) Help() string {
-	return `weir apply FILE --nodes 25% begins a rollout. The nodes are chosen by a hash of their ids: those of a smaller share are among those of a larger one.`
+	return `weir apply FILE --nodes 25% begins a rollout. A hash of their ids chooses the nodes: the nodes of a smaller share are among the nodes of a larger share.`
 }
 
 type rolloutStart struct{ applyCommand }
@@ -128,7 +128,7 @@ func printRollout(out io.Writer, r api.RolloutAnswer) error {
 	case r.Seen == 0:
 		text.WriteString("; no node has polled lately")
 	case r.Chosen == 0:
-		text.WriteString("; none of them is in the share: choose a larger one")
+		text.WriteString("; none of them is in the share: choose a larger share")
 	case left > 0:
 		fmt.Fprintf(&text, ", %d more will", left)
 	}
@@ -246,7 +246,7 @@ func checkShare(text string) error {
 // withSign adds the percent sign if it is missing.
 func withSign(share string) string { return strings.TrimSuffix(share, "%") + "%" }
 
-var errNoRollout = errors.New("no rollout is under way: weir apply FILE --nodes 25% begins one")
+var errNoRollout = errors.New("no rollout is under way: weir apply FILE --nodes 25% begins a rollout")
 
 // addLastRollout adds to an error the end of the last rollout, if none is under way: a rule may
 // have stopped it, and no other command shows this. Without the right to read the audit it adds
@@ -261,7 +261,7 @@ func (cl *client) addLastRollout(err error) error {
 		return err
 	}
 	last := &page.Entries[0]
-	return fmt.Errorf("%w\nthe last one: %s (%s, %s)", err, sentence(last), printable(by(last)),
+	return fmt.Errorf("%w\nthe last rollout: %s (%s, %s)", err, sentence(last), printable(by(last)),
 		last.At.Format(time.RFC3339))
 }
 

@@ -22,7 +22,7 @@ type seriesCommand struct {
 	getFlags
 	Policy  []string `arg:"" optional:"" help:"Only these policies."`
 	By      string   `enum:"policy,node,all" default:"policy" help:"A line for each policy, a line for each node, or a single line for all."`
-	Outcome []string `enum:"refused,requests,tokens,shadow_refused,candidate_refused,in_flight,utilisation,shadow_undetermined,candidate_undetermined" default:"refused" help:"What is shown: refused requests, decided requests (an estimate), tokens that were granted, what policies in shadow and candidate limits would have refused, with those requests of which they do not know it, how many requests were in flight on average, or how full the fullest bucket was at most, in percent."`
+	Outcome []string `enum:"refused,requests,tokens,shadow_refused,candidate_refused,in_flight,utilisation,shadow_undetermined,candidate_undetermined" default:"refused" help:"The figure to show: refused requests, decided requests (an estimate), granted tokens, requests that policies in shadow or candidate limits would have refused, requests for which these are undetermined, the average number of requests in flight, or the highest level of use of the fullest bucket, in percent."`
 	Range   string   `enum:"1h,24h" default:"1h" help:"How far back: 1h or 24h."`
 	Number  int      `short:"n" default:"20" help:"How many lines to print, at most 200."`
 }

@@ -74,7 +74,7 @@ func (c *simulateCommand) Run(env *environment) error {
 // unreadable says why no line of a log is a request.
 func unreadable(r simulate.Report) error {
 	text := fmt.Sprintf("of %d lines none is a request that could be read: logs are lines of JSON, or CSV whose first "+
-		"line names the fields; --field NAME=FIELD says what the log calls a field", r.Lines)
+		"line names the fields; --field NAME=FIELD gives the name of a field in the log", r.Lines)
 	for _, p := range r.Problems {
 		text += "\n  " + p
 	}

@@ -82,14 +82,14 @@ func explainVersion(err error) error {
 
 type diffCommand struct {
 	serverFlags
-	From   string `arg:"" name:"file-or-version" help:"A policy file, YAML or JSON (- is the standard input), to see what weir apply would change; or the number of a version."`
+	From   string `arg:"" name:"file-or-version" help:"A policy file, YAML or JSON (- is the standard input), to see the changes that weir apply would make; or the number of a version."`
 	To     string `arg:"" optional:"" name:"version" help:"The version to compare with; the current version by default."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
 // Help returns the text below the flags.
 func (diffCommand) Help() string {
-	return "A file whose name is a number is given as ./3. To see what a file would change needs the role editor, as " +
+	return "A file whose name is a number is given as ./3. To see the changes of a file needs the role editor, as " +
 		"to apply it does."
 }
 
@@ -100,8 +100,8 @@ func (c *diffCommand) Run(env *environment) error {
 		return c.versions(env, from)
 	}
 	if c.To != "" {
-		return fmt.Errorf("%q is not the number of a version; a file is compared with the current one: weir diff %s",
-			c.From, c.From)
+		return fmt.Errorf("%q is not the number of a version; a file is compared with the current version: "+
+			"weir diff %s", c.From, c.From)
 	}
 	t, err := tryFile(env, c.serverFlags, c.From)
 	if err != nil {

@@ -133,7 +133,7 @@ func parseSecret(texts [][]byte) (secret *string, wrong, err error) {
 		end := len(texts[0]) - len(bytes.TrimLeft(texts[0], " \t\r\n")) + len(first)
 		end += 1 + len(more) - len(strings.TrimLeft(more, " \t\r\n"))
 		return nil, nil, &LineError{1 + bytes.Count(texts[0][:end], []byte("\n")),
-			errors.New("a password is one line, and here is another")}
+			errors.New("a password is one line, and here is a second line")}
 	case strings.ContainsFunc(text, func(r rune) bool { return r < ' ' }):
 		return nil, nil, errors.New("it holds control characters")
 	}
@@ -149,11 +149,11 @@ func (f *files[T]) Brief(log *slog.Logger) []string {
 	for _, part := range filesOf(f.last) {
 		switch lines := strings.Trim(fmt.Sprint(linesOf(part)), "[]"); {
 		case lines == "":
-			briefs[part.index] = "not to be used, and what was there before is: the log says why"
+			briefs[part.index] = "not usable, so its previous content is used: the log says why"
 		case f.last == f.wrong:
 			briefs[part.index] = "wrong in line " + lines + ", whose certificate counts as absent: the log says why"
 		default:
-			briefs[part.index] = "wrong in line " + lines + ", and what was there before is used: the log says why"
+			briefs[part.index] = "wrong in line " + lines + ", so its previous content is used: the log says why"
 		}
 	}
 	return briefs

@@ -125,8 +125,8 @@ func (f *files[T]) look(log *slog.Logger, regular bool) {
 		trouble = f.last.Error()
 	}
 	if trouble != "" && trouble != f.trouble {
-		log.Error(f.kind+" cannot be used: a wrong one among others counts as absent; where none is right, "+
-			"what was there before stays in use", "error", trouble)
+		log.Error("cannot use "+f.kind+": a wrong certificate of several counts as absent; without a valid one, "+
+			"the previous content of the file stays in use", "error", trouble)
 	}
 	f.trouble = trouble
 	if f.value != before {

@@ -245,7 +245,7 @@ func (r *resolver) token(s *Settings, role auth.Role, given, path string) {
 	flag := fmt.Sprintf("--%s-token-file (WEIR_%s_TOKEN_FILE)", role, strings.ToUpper(string(role)))
 	switch {
 	case given != "" && path != "":
-		r.problem("WEIR_%s_TOKEN and %s are both given: choose one", strings.ToUpper(string(role)), flag)
+		r.problem("WEIR_%s_TOKEN and %s are both given: leave out one of the two", strings.ToUpper(string(role)), flag)
 		return
 	case given != "":
 		flag = fmt.Sprintf("WEIR_%s_TOKEN", strings.ToUpper(string(role)))
@@ -280,7 +280,7 @@ func (r *resolver) token(s *Settings, role auth.Role, given, path string) {
 // weak returns the weakness of a token's text; empty if it has none.
 func weak(text string) string {
 	if len(text) < minTokenLength {
-		return fmt.Sprintf("has %d characters; at least %d are needed: openssl rand -hex 32 makes a good one",
+		return fmt.Sprintf("has %d characters; at least %d are needed: openssl rand -hex 32 makes a good token",
 			len(text), minTokenLength)
 	}
 	for _, c := range []byte(text) {

@@ -214,7 +214,7 @@ func (h *Hub) endPoll(ctx context.Context, number uint64, begun time.Time, err e
 	h.polled(err)
 	switch {
 	case err != nil && (before == nil || before == ErrNotReady):
-		h.log.Error("the store cannot be followed; what is in memory keeps being served", "error", err)
+		h.log.Error("cannot follow the store; the state in memory is still served", "error", err)
 	case err == nil && before != nil && before != ErrNotReady:
 		h.log.Info("the store can be followed again")
 	}

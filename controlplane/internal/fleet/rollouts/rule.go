@@ -104,7 +104,7 @@ func parseOne(words []string) (r Rule, rest []string, err error) {
 		return r, nil, fmt.Errorf("after %q comes '>', like '%[1]s > 2x': a rollout stops when the share is above "+
 			"something", words[0])
 	case len(words) < 3:
-		return r, nil, fmt.Errorf("after '>' comes 2x, so many times the share of the other nodes, or 5%%, a share")
+		return r, nil, fmt.Errorf("after '>' comes a multiple of the other nodes' share, like 2x, or a share, like 5%%")
 	}
 	if err := r.parseBound(words[2]); err != nil {
 		return r, nil, err
@@ -129,7 +129,7 @@ func (r *Rule) parseBound(text string) (err error) {
 	number, unit := text[:len(text)-1], text[len(text)-1]
 	r.Factor = unit == 'x'
 	if strings.Trim(text, "<=>") == "" {
-		return fmt.Errorf("after '>' comes 2x, so many times the share of the other nodes, or 5%%, a share; not %q",
+		return fmt.Errorf("after '>' comes a multiple of the other nodes' share, like 2x, or a share, like 5%%; not %q",
 			text)
 	}
 	if unit != 'x' && unit != '%' {

@@ -84,7 +84,7 @@ func (w *Watch) stopRollout(ctx context.Context, r policies.Rollout, revision ui
 		return false
 	case err != nil:
 		if w.tried != r.Version || w.said != err.Error() {
-			w.Log.Warn("the rollout cannot be taken back though its rule is broken; trying again", "version", r.Version,
+			w.Log.Warn("cannot take back the rollout though its rule is broken; trying again", "version", r.Version,
 				"rule", r.AbortIf, "because", why, "error", err.Error())
 		}
 		w.tried, w.said = r.Version, err.Error()

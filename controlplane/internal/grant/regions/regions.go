@@ -176,7 +176,7 @@ func (s *Service) noteTrouble(ctx context.Context, err error) {
 	s.mu.Unlock()
 	switch {
 	case trouble != "" && before == "":
-		s.log.Warn("the regions cannot move their shares; each keeps what it has", "error", trouble)
+		s.log.Warn("cannot move shares between the regions; each region keeps its shares", "error", trouble)
 	case trouble == "" && before != "":
 		s.log.Info("the regions move their shares again")
 	}
@@ -273,7 +273,7 @@ func (s *Service) loadRecord(ctx context.Context) (Record, uint64, quota.Instant
 	asked := s.now()
 	text, revision, now, err := s.own.Load(ctx)
 	if err != nil {
-		return Record{}, 0, 0, fmt.Errorf("the region's store does not tell its shares: %w", err)
+		return Record{}, 0, 0, fmt.Errorf("cannot read the region's shares in its store: %w", err)
 	}
 	var record Record
 	if text != nil {
@@ -295,7 +295,7 @@ func (s *Service) storeRecord(ctx context.Context, record Record, revision uint6
 	}
 	won, err := s.own.Swap(ctx, revision, text)
 	if err != nil {
-		return false, fmt.Errorf("the region's store does not take its shares: %w", err)
+		return false, fmt.Errorf("cannot write the region's shares to its store: %w", err)
 	}
 	if won {
 		s.mu.Lock()
@@ -309,7 +309,7 @@ func (s *Service) storeRecord(ctx context.Context, record Record, revision uint6
 func (s *Service) fetchDocument(ctx context.Context) (Document, uint64, error) {
 	text, revision, _, err := s.shared.Load(ctx)
 	if err != nil {
-		return Document{}, 0, fmt.Errorf("the document of the regions cannot be reached: %w", err)
+		return Document{}, 0, fmt.Errorf("cannot read the document of the regions: %w", err)
 	}
 	document := Document{Weights: s.config.Weights}
 	if text != nil {

@@ -43,7 +43,7 @@ var (
 	// ErrCursor means that a cursor was not made by this store.
 	ErrCursor = errors.New("the page token is none of this store's")
 	// ErrFull means that a topic whose log is whole has no room for a commit.
-	ErrFull = errors.New("the store has as many records as it keeps")
+	ErrFull = errors.New("the store is full: it keeps no more records")
 )
 
 // AwayError is returned if the part of the store that holds a topic does not answer, although other

@@ -70,7 +70,7 @@ func (c *Clock) describe() string {
 		side = "behind"
 	}
 	return fmt.Sprintf("the clock of this control plane is %s %s the store's: "+
-		"ends go by the store's clock; set one right", c.ahead.Abs().Round(time.Second), side)
+		"ends use the store's clock; correct one of the clocks", c.ahead.Abs().Round(time.Second), side)
 }
 
 // Measure compares the clocks. ask returns the store's time, or zero if it is unknown. A slow

@@ -19,7 +19,7 @@ func (m *Metrics) Calls() *Calls {
 		metrics: m,
 		calls: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_rls_calls_total",
-			Help: "Calls to the gRPC rate limit service, by what became of them.",
+			Help: "Calls to the gRPC rate limit service, by outcome.",
 		}, []string{"outcome"}),
 		decisions: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_rls_decisions_total",
@@ -27,7 +27,7 @@ func (m *Metrics) Calls() *Calls {
 		}, []string{"policy", "outcome"}),
 		source: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_rls_decided_total",
-			Help: "Decisions about calls to the gRPC rate limit service, by what decided.",
+			Help: "Decisions about calls to the gRPC rate limit service, by source of the decision.",
 		}, []string{"source"}),
 	}
 }

@@ -158,7 +158,7 @@ func (m *Metrics) storeMetrics(register promauto.Factory) {
 	})
 	m.breaker = register.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_store_breaker_state",
-		Help: "Whether the store, or a server of it, is left alone: 0 closed, 1 half-open, 2 open.",
+		Help: "State of the breaker for the store or one of its servers: 0 closed, 1 half-open, 2 open.",
 	}, []string{"server"})
 	m.changes = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_store_breaker_transitions_total",
@@ -166,7 +166,7 @@ func (m *Metrics) storeMetrics(register promauto.Factory) {
 	}, []string{"server", "to"})
 	m.lost = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_store_lost_total",
-		Help: "Times that the store turned out to have lost what this replica knew of it.",
+		Help: "Losses of state in the store that this replica has noticed, by the lost part.",
 	}, []string{"what"})
 	for _, what := range []string{LostPolicySet, LostConsumers, LostPenalties, LostEnforcement} {
 		m.lost.WithLabelValues(what) // So that the first loss is an increase.
@@ -177,7 +177,7 @@ func (m *Metrics) storeMetrics(register promauto.Factory) {
 func (m *Metrics) limitMetrics(register promauto.Factory) {
 	m.tokens = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_tokens_granted_total",
-		Help: "Tokens that nodes were granted, and of optimistic policies those that they reported to have used.",
+		Help: "Tokens that nodes were granted; for optimistic policies, the used tokens that nodes reported.",
 	}, []string{"policy", "mode"})
 	m.returned = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_tokens_returned_total",
@@ -185,28 +185,28 @@ func (m *Metrics) limitMetrics(register promauto.Factory) {
 	}, []string{"policy", "mode"})
 	m.asked = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_lease_requests_total",
-		Help: "Requests that waited at a node for tokens or for a permit, by what the control plane said.",
+		Help: "Requests that waited at a node for tokens or for a permit, by the answer of the control plane.",
 	}, []string{"policy", "tier", "outcome"})
 	m.refused = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_refused_total",
-		Help: "Requests that nodes say they refused.",
+		Help: "Requests that nodes have refused, by their reports.",
 	}, []string{"policy", "tier"})
 	m.stopped = register.NewCounter(prometheus.CounterOpts{
 		Name: "weir_rollouts_stopped_total",
-		Help: "Rollouts that this replica has taken back by their rule, abort_if, or had tried to when they were " +
-			"taken back: of one rollout several replicas may count.",
+		Help: "Rollouts that this replica has taken back by their rule, abort_if, or has tried to take back. " +
+			"Several replicas may count the same rollout.",
 	})
 	m.penalties = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_penalties_begun_total",
-		Help: "Penalties that nodes say they have begun, by policy, and by whether they refuse or are in shadow.",
+		Help: "Penalties that nodes have begun, by policy, and by whether they refuse or are in shadow.",
 	}, []string{"policy", "state"})
 	m.penaltiesFull = register.NewCounter(prometheus.CounterOpts{
 		Name: "weir_penalties_full_total",
-		Help: "Penalties that only one node knows, because the store holds as many as it may.",
+		Help: "Penalties that only one node knows, because the store holds the maximum of penalties.",
 	})
 	m.penaltiesUnstored = register.NewCounter(prometheus.CounterOpts{
 		Name: "weir_penalties_unstored_total",
-		Help: "Reports of nodes whose penalties could not be stored, and are sent again.",
+		Help: "Reports whose penalties could not be stored. The nodes send them again.",
 	})
 }
 
@@ -222,11 +222,11 @@ func (m *Metrics) Read(g Gauges) {
 		{"weir_policies_unmet", "Policies in force that no request has met, for a day at most.", g.Unmet},
 		{"weir_policyset_version", "Version of the policy set on this replica.", g.Version},
 		{"weir_store_ready", "1 while the store can be followed.", g.Ready},
-		{"weir_regions_moving", "1 while shares can move between the regions, or if there is only one.", g.Regions},
+		{"weir_regions_moving", "1 while shares can move between the regions, or if there is one region.", g.Regions},
 		{"weir_store_save_age_seconds", "How long ago the embedded store saved its counters.", g.SaveAge},
 		{"weir_policyset_files_in_force", "1 while the policy set that --policyset names is in force here.", g.Files},
 		{"weir_store_poll_age_seconds", "How long ago the store was last followed.", g.PollAge},
-		{"weir_store_round_trip_seconds", "How long Redis takes to answer, the farthest of its servers.", g.Distance},
+		{"weir_store_round_trip_seconds", "Response time of Redis, or of the slowest of its servers.", g.Distance},
 		{"weir_clock_ahead_seconds", "How far this machine's clock is ahead of the store's.", g.ClockAhead},
 		{"weir_store_shared", "1 while another deployment uses the same keys of the store.", g.Shared},
 	} {
@@ -271,7 +271,7 @@ func newCensus(read func() Census) census {
 	return census{
 		read: read,
 		versions: prometheus.NewDesc("weir_nodes_by_version",
-			"Envoys that share the buckets, by the version they apply: the newest ten, and all others.",
+			"Envoys that share the buckets, by the version they apply: the newest ten, and all other versions.",
 			[]string{"version"}, nil),
 		states: prometheus.NewDesc("weir_nodes_by_state",
 			"Envoys that share the buckets, by the highest step of the failure ladder that they report.",
@@ -285,7 +285,7 @@ func newOverrides(read func() (orders map[string]int, bans int, unsaved bool)) o
 	return overrides{
 		read: read,
 		orders: prometheus.NewDesc("weir_enforcement_override",
-			"Orders in force that win over the policy set, by what they make of it.", []string{"state"}, nil),
+			"Orders in force that win over the policy set, by the state that they order.", []string{"state"}, nil),
 		bans: prometheus.NewDesc("weir_enforcement_bans", "Partition keys that are banned.", nil, nil),
 		unsaved: prometheus.NewDesc("weir_enforcement_unsaved",
 			"1 while orders or bans are held in memory, since the store is away.", nil, nil),
@@ -301,7 +301,8 @@ var (
 	connectionsOpen = prometheus.NewDesc("weir_connections",
 		"Connections to a listener, by whether a valid token was shown on them.", []string{"listener", "token"}, nil)
 	connectionsClosed = prometheus.NewDesc("weir_connections_closed_total",
-		"Connections without a valid token that were closed to make room for others.", []string{"listener"}, nil)
+		"Connections without a valid token that were closed to make room for new connections.",
+		[]string{"listener"}, nil)
 )
 
 // Values for Lost: the parts of a store that can be lost.

@@ -13,7 +13,7 @@ type quotas struct {
 func (m *Metrics) quotaMetrics(register promauto.Factory) {
 	m.quotas.requests = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_rlqs_requests_total",
-		Help: "Requests that rate_limit_quota filters reported, by what became of them.",
+		Help: "Requests that rate_limit_quota filters reported, by outcome.",
 	}, []string{"outcome"})
 	m.quotas.assigned = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_rlqs_assignments_total",
@@ -21,7 +21,7 @@ func (m *Metrics) quotaMetrics(register promauto.Factory) {
 	}, []string{"kind"})
 	m.quotas.ignored = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_rlqs_ignored_total",
-		Help: "Buckets of rate_limit_quota filters that were left alone, by reason.",
+		Help: "Buckets of rate_limit_quota filters that were ignored, by reason.",
 	}, []string{"reason"})
 }
 
@@ -36,7 +36,7 @@ func (m *Metrics) Quotas(load func() (streams, buckets int)) {
 		return float64(streams)
 	})
 	register.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_rlqs_buckets", Help: "Buckets that rate_limit_quota filters have, one for each stream.",
+		Name: "weir_rlqs_buckets", Help: "Buckets that rate_limit_quota filters have, counted in each stream.",
 	}, func() float64 {
 		_, buckets := load()
 		return float64(buckets)

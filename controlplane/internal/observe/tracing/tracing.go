@@ -46,7 +46,7 @@ func Start(ctx context.Context, endpoint, version string, log *slog.Logger) (*Tr
 	case endpoint != "":
 		target, err := url.JoinPath(endpoint, "v1", "traces")
 		if err != nil {
-			return nil, fmt.Errorf("traces cannot be sent: %w", err)
+			return nil, fmt.Errorf("cannot send traces: %w", err)
 		}
 		options = append(options, otlptracehttp.WithEndpointURL(target))
 	case !isWanted():
@@ -54,7 +54,7 @@ func Start(ctx context.Context, endpoint, version string, log *slog.Logger) (*Tr
 	}
 	exporter, err := otlptracehttp.New(ctx, options...)
 	if err != nil {
-		return nil, fmt.Errorf("traces cannot be sent: %w", err)
+		return nil, fmt.Errorf("cannot send traces: %w", err)
 	}
 	named, err := resource.New(ctx,
 		resource.WithAttributes(

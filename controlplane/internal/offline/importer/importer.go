@@ -194,7 +194,7 @@ func (b *Builder) unique(name string) string {
 func (b *Builder) Result() (*Result, error) {
 	doc, err := b.Set.valid()
 	if err != nil {
-		return nil, fmt.Errorf("the policies are valid one by one, but not together: %s", firstProblem(err))
+		return nil, fmt.Errorf("each policy is valid, but not all policies together: %s", firstProblem(err))
 	}
 	slices.SortStableFunc(b.items, func(a, b Item) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))

@@ -22,8 +22,8 @@ var (
 	// ErrUnknown means that the store has not been reached since the start, so the orders in force
 	// are not known.
 	ErrUnknown = errs.New(errs.StoreUnavailable,
-		"the store has not been reached since the start, so what is in force is not known here",
-		"the store has not been reached since the start, so what is in force is not known here: "+
+		"the store has not been reached since the start, so the orders in force are not known here",
+		"the store has not been reached since the start, so the orders in force are not known here: "+
 			"try again, or replace whatever there is with If-Match: *")
 	// ErrTooMany means that there are wire.MaxBans bans.
 	ErrTooMany = errs.New(errs.TooManyBans, "cannot add a ban: the maximum is reached", fmt.Sprintf("there are %d "+

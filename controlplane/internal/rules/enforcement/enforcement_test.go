@@ -246,7 +246,8 @@ func TestOrdersWorkWithoutTheStore(t *testing.T) {
 		if got := strings.Join(kept, ", "); got != "before, meanwhile" {
 			t.Errorf("audit %s", got)
 		}
-		if text := one.log.String(); !strings.Contains(text, "held in memory") || !strings.Contains(text, "is stored") {
+		text := one.log.String()
+		if !strings.Contains(text, "held in memory") || !strings.Contains(text, "are stored") {
 			t.Errorf("log %s", text)
 		}
 	})
@@ -274,7 +275,7 @@ func TestTheLaterOfTwoChangesStays(t *testing.T) {
 		if last := one.expect("joined", "later", true); last.Revision <= cut.Revision {
 			t.Errorf("nodes of the other replica would stay at %d; %d is in force", cut.Revision, last.Revision)
 		}
-		if !strings.Contains(one.log.String(), "overtaken") {
+		if !strings.Contains(one.log.String(), "a later change has replaced the orders") {
 			t.Errorf("log %s", one.log.String())
 		}
 		two.put(two.expect("joined", "later", true).Orders.Revision, true)

@@ -113,9 +113,10 @@ func (s *Service) noteStore(ctx context.Context, err error) {
 	}
 	s.failing = err != nil
 	if s.failing {
-		s.log.Warn("enforcement cannot be followed; orders work and are held in memory", "error", err)
+		s.log.Warn("cannot follow the orders and bans in the store; new orders work and are held in memory",
+			"error", err)
 	} else {
-		s.log.Info("enforcement can be followed again")
+		s.log.Info("the orders and bans in the store can be followed again")
 	}
 }
 
@@ -154,7 +155,7 @@ func (s *Service) exchange(ctx context.Context) error {
 	}
 	// Otherwise store the joined document.
 	if dropped > 0 {
-		s.log.Error("bans were made on several replicas while the store was away, and there are more than fit",
+		s.log.Error("several replicas made bans while the store was away, and there are more than fit",
 			"dropped", dropped, "kept", wire.MaxBans)
 		s.lost()
 	}
@@ -184,12 +185,12 @@ func (s *Service) storeJoined(ctx context.Context, held, stored, merged Document
 	// Log the result.
 	switch {
 	case merged.is(stored):
-		s.log.Warn("what was ordered while the store was away has been overtaken by a later change, which stays",
+		s.log.Warn("a later change has replaced the orders made while the store was away; the later change stays",
 			append(merged.logFacts(stored.Revision), "by", stored.Orders.By)...)
 	case !s.unsaved:
 		s.sayRegained(merged, stored.Revision)
 	default:
-		s.log.Info("what was ordered while the store was away is stored", merged.logFacts(stored.Revision)...)
+		s.log.Info("the orders made while the store was away are stored", merged.logFacts(stored.Revision)...)
 	}
 	return s.putInForce(merged, true)
 }
@@ -197,7 +198,8 @@ func (s *Service) storeJoined(ctx context.Context, held, stored, merged Document
 // sayRegained logs that the store has its lost changes back.
 func (s *Service) sayRegained(now Document, replaces uint64) {
 	s.unsaid = false
-	s.log.Warn("the store had lost orders or bans; it has back what this replica knew", now.logFacts(replaces)...)
+	s.log.Warn("the store had lost orders or bans; this replica has given back the orders and bans that it knew",
+		now.logFacts(replaces)...)
 	s.lost()
 }
 
@@ -273,7 +275,7 @@ func (s *Service) changeDocument(
 			continue
 		}
 		if away != nil {
-			s.log.Warn("the store does not take what was ordered; it is in force and held in memory until it does",
+			s.log.Warn("cannot store the orders; they are in force, and held in memory until the store takes them",
 				"error", away)
 			s.entries = append(s.entries[max(0, len(s.entries)+1-maxEntries):], entriesOf(entry)...)
 		}

@@ -262,7 +262,7 @@ func (s *Service) renumber(ctx context.Context, state State, held Active) (*Comp
 	entry := audit.Entry{
 		Action: "policyset.renumber", Resource: "policyset",
 		Before: auditVersion(state.Current, was), After: auditVersion(v.Number, v.Summary),
-		Reason: "its number was that of a version that the store has lost",
+		Reason: "its number was the number of a version that the store has lost",
 	}
 	err = s.store.Roll(ctx, Step{From: state, To: to, Versions: []Version{v}, Entry: entry})
 	if errors.Is(err, errs.Conflict) {

@@ -70,7 +70,7 @@ func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
 // keptInFiles returns the error of a change that must be made in the files.
 func keptInFiles(path string) error {
 	return errs.New(errs.KeptInFiles, "the policy set is kept in files",
-		"the policy set is that of "+path+" (weir serve --policyset): change it there; nothing has been changed. "+
+		"the policy set is kept in "+path+" (weir serve --policyset): change it there; nothing has been changed. "+
 			"Bans, bypasses, limits of single consumers, rollouts and enforcement orders stay with this interface")
 }
 

@@ -287,5 +287,5 @@ func checkName(node policy.Node, name string) error {
 	}
 	return policy.Problems{{Path: "name", Reason: "must be " + name + ", as in the path: " +
 		"a policy cannot be renamed, its buckets are known by its name; " +
-		"put it under the new name and delete the old one"}}
+		"put it under the new name and delete the policy with the old name"}}
 }

@@ -131,7 +131,7 @@ func guessPlace(path string) string {
 // ofResponses guesses the meaning of an unknown field of a response, or of the set's responses.
 func ofResponses(path string) string {
 	if strings.HasPrefix(path, "policies[") && strings.HasSuffix(path, "].response.headers") {
-		return ": a policy's own response has none; those of responses, beside policies, have some"
+		return ": a policy's own response has no headers; a response in responses, beside policies, may have headers"
 	}
 	word, ok := strings.CutPrefix(path, "responses.")
 	if why := slices.Index(policy.Reasons[:], word); ok && why >= 0 {

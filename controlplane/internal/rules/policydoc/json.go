@@ -126,7 +126,7 @@ func brokenJSON(doc []byte, at int, reason string) string {
 	c := doc[at]
 	switch {
 	case bytes.HasPrefix(doc, []byte(byteOrderMark)):
-		return "it begins with a byte order mark: save it as UTF-8 without one"
+		return "it begins with a byte order mark: save it as UTF-8 without the mark"
 	case len(before) == 0 && c != '{' && c != '[':
 		first, _ := utf8.DecodeRune(doc[at:])
 		return "it begins with " + string(first) +

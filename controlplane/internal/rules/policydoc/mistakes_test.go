@@ -119,8 +119,8 @@ func TestMistakesInResponses(t *testing.T) {
 		"  ban: {body: 'in {retry_afer}, {policies}'}\n": "responses.ban.body: has the field retry_afer: there " +
 			"are policy, limit, window, retry_after and reset: did you mean retry_after?",
 		"policies:\n  - {name: a, partition: [], limit: {quota: 1, window: 1m}, response: {headers: {a: b}}}\n": "" +
-			`policy "a": response.headers: unknown field: a policy's own response has none; those of responses, ` +
-			"beside policies, have some",
+			`policy "a": response.headers: unknown field: a policy's own response has no headers; a response in ` +
+			"responses, beside policies, may have headers",
 	} {
 		if got := sentences(t, head+bad); !strings.Contains(got, want) {
 			t.Errorf("%q:\n%s\nwant %s", bad, got, want)

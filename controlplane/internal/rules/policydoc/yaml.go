@@ -27,7 +27,7 @@ func parseYAML(doc []byte) (policy.Node, policy.Problems, error) {
 	var next yaml.Node
 	if err := decoder.Decode(&next); err == nil {
 		return policy.Node{}, nil, &SyntaxError{Line: max(next.Line, 1),
-			Reason: "a second document starts here; put everything into one"}
+			Reason: "a second document starts here; put everything into one document"}
 	} else if !errors.Is(err, io.EOF) {
 		return policy.Node{}, nil, yamlError(doc, err)
 	}

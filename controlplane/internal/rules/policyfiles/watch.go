@@ -202,7 +202,7 @@ func (w *Watch) checkInForce() {
 	w.apart++
 	if w.apart == patience {
 		w.logOnce(slog.LevelWarn,
-			"another policy set than that of the files is in force; change the files to have theirs", nil)
+			"the policy set in force is not the policy set of the files; change the files to put them into force", nil)
 	}
 }
 

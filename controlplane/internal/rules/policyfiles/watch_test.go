@@ -249,7 +249,7 @@ func TestARolloutOfFiles(t *testing.T) {
 	d.look(w)
 	d.look(w)
 	d.wants(w, 1, 10, false)
-	if !strings.Contains(d.log.String(), "another policy set than that of the files is in force") {
+	if !strings.Contains(d.log.String(), "the policy set in force is not the policy set of the files") {
 		t.Errorf("the log:\n%s", &d.log)
 	}
 	d.look(second)

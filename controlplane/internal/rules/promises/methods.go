@@ -26,7 +26,8 @@ func methodNotes(m *policy.Match) (notes []string) {
 		}
 		for _, c := range commonMethods {
 			if sortLetters(method) == sortLetters(c) || differByOne(method, c) {
-				notes = append(notes, "matches the method "+method+", which is not a common one: did you mean "+c+"?")
+				notes = append(notes,
+					"matches the method "+method+", which is not a common method: did you mean "+c+"?")
 				break
 			}
 		}

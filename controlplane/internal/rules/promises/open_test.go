@@ -25,7 +25,7 @@ func TestMisspeltMethodsAreNamed(t *testing.T) {
 		}
 		notes := strings.Join(promises.Of(set.Policies[0], set, 10, 0).Notes, "\n")
 		ofClass := strings.Join(promises.NotesOf(set), "\n")
-		said := "method " + method + ", which is not a common one: did you mean " + want + "?"
+		said := "method " + method + ", which is not a common method: did you mean " + want + "?"
 		for _, got := range []string{notes, ofClass} {
 			if strings.Contains(got, "did you mean") != (want != "") || want != "" && !strings.Contains(got, said) {
 				t.Errorf("%s: %s, want %q", method, got, want)

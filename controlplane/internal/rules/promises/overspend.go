@@ -17,13 +17,13 @@ func overspendNote(p *policy.Policy, set *policy.Set, nodes int64) string {
 		return ""
 	}
 	greatest, known := greatestCost(&p.Commit)
-	reserved, least := "what it has reserved", int64(1)
+	reserved, least := "its reservation", int64(1)
 	if p.Cost.Source.Name == "" {
 		least = p.Cost.Fixed
 		reserved = fmt.Sprint(least)
 	}
 	beside, flights := flightsBeside(p, set, nodes)
-	under := "so many requests are under way at once by " + beside
+	under := fmt.Sprintf("at most %d requests are under way at once by %s", flights, beside)
 	switch {
 	case known && least >= greatest:
 		return fmt.Sprintf("nothing beyond that: a request costs at most %d, and reserves no less", greatest)
@@ -35,11 +35,11 @@ func overspendNote(p *policy.Policy, set *policy.Set, nodes int64) string {
 			"reserves %d or more; a limit in_flight beside it bounds how many there are",
 			greatest-least, greatest, least)
 	case beside != "":
-		return fmt.Sprintf("beyond that at most %d x (c - r): %s, c is the most that one costs, and r is %s; "+
+		return fmt.Sprintf("beyond that at most %d x (c - r): %s, c is the most that a request costs, and r is %s; "+
 			"nothing where r is as much as c", flights, under, reserved)
 	}
-	return "beyond that at most n x (c - r): n requests are under way at once, c is the most that one costs, and r " +
-		"is " + reserved + "; nothing where r is as much as c"
+	return "beyond that at most n x (c - r): n requests are under way at once, c is the most that a request costs, " +
+		"and r is " + reserved + "; nothing where r is as much as c"
 }
 
 // greatestCost returns the greatest cost that a response can report. It is known only if costs

@@ -21,22 +21,22 @@ func TestOverspend(t *testing.T) {
 			"nothing beyond that: a request costs at most 1, and reserves no less"},
 		{status, "",
 			"beyond that at most 7 for each request under way at once: it costs at most 9 and reserves 2 or more"},
-		{status, flights, "beyond that at most 20 x (9 - 2) = 140: so many requests are under way at once by the " +
-			"policy seats, which counts a request for 10m, and each costs at most 9 and reserves 2 or more"},
+		{status, flights, "beyond that at most 20 x (9 - 2) = 140: at most 20 requests are under way at once by " +
+			"the policy seats, which counts a request for 10m, and each costs at most 9 and reserves 2 or more"},
 		{"{reserve: 2, commit: {grpc_status: {0: 1, rest: 0}}, missing: 12}", flights, "20 x (12 - 2) = 200"},
 		{"{reserve: {header: x-max, max: 50, missing: 9}, commit: {status: {200: 9, rest: 0}}}", flights,
 			"20 x (9 - 1) = 160"}, // A request may say that it reserves 1.
 		{"{reserve: 1, commit: {header: x-rows}}", "",
-			"beyond that at most n x (c - r): n requests are under way at once, c is the most that one costs, and r " +
-				"is 1; nothing where r is as much as c"},
+			"beyond that at most n x (c - r): n requests are under way at once, c is the most that a request costs, " +
+				"and r is 1; nothing where r is as much as c"},
 		{"{reserve: 1, commit: {metadata: ai/total}}", flights,
-			"beyond that at most 20 x (c - r): so many requests are under way at once by the policy seats, which " +
-				"counts a request for 10m, c is the most that one costs, and r is 1;"},
-		{"{reserve: {header: x-max, max: 50}, commit: {metadata: ai/total}}", "", "r is what it has reserved"},
+			"beyond that at most 20 x (c - r): at most 20 requests are under way at once by the policy seats, which " +
+				"counts a request for 10m, c is the most that a request costs, and r is 1;"},
+		{"{reserve: {header: x-max, max: 50}, commit: {metadata: ai/total}}", "", "r is its reservation"},
 		// Among the policies that surely count each request, the tightest counts. A policy on each
 		// of three Envoys counts three times.
 		{status, flights + strings.NewReplacer("seats", "fewer", "20}", "5}, max_hold: 5m").Replace(flights),
-			"5 x (9 - 2) = 35: so many requests are under way at once by the policy fewer, which counts a request " +
+			"5 x (9 - 2) = 35: at most 5 requests are under way at once by the policy fewer, which counts a request " +
 				"for 5m"},
 		{status, other("{in_flight: 20}", "{in_flight: 20}, mode: local"), "60 x (9 - 2) = 420"},
 		{status, other("match: {paths: [/a]}, partition: [client_ip]", "partition: []"), "20 x"},

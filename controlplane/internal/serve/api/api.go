@@ -246,8 +246,8 @@ func distant(by time.Duration) string {
 	if by < near {
 		return ""
 	}
-	return fmt.Sprintf("Redis takes %d ms to answer: requests that must ask it wait for up to 50 ms, and go by "+
-		"their Envoy's share then; bring it within %d ms", by.Milliseconds(), near.Milliseconds())
+	return fmt.Sprintf("Redis takes %d ms to answer: requests that must ask it wait for up to 50 ms, and then "+
+		"their Envoy's share decides; bring it within %d ms", by.Milliseconds(), near.Milliseconds())
 }
 
 func (s *server) clockWarning() string {

@@ -786,7 +786,7 @@ func TestReadyzWarnsOfAFarStore(t *testing.T) {
 		0:                     "{\"status\":\"ready\"}\n",
 		19 * time.Millisecond: "{\"status\":\"ready\"}\n",
 		42 * time.Millisecond: "{\"status\":\"ready\",\"warning\":\"Redis takes 42 ms to answer: requests that must " +
-			"ask it wait for up to 50 ms, and go by their Envoy's share then; bring it within 20 ms\"}\n",
+			"ask it wait for up to 50 ms, and then their Envoy's share decides; bring it within 20 ms\"}\n",
 	} {
 		p := newPlaneWith(t, func(config *api.Config) { config.Distance = func() time.Duration { return distance } })
 		for _, path := range []string{"/readyz", "/readyz/store"} {

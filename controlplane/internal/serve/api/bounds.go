@@ -220,7 +220,7 @@ const UnknownToken = "send a token that this control plane knows: Authorization:
 func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) error {
 	detail, why := UnknownToken, metrics.AuthUnknown
 	if errors.Is(cause, auth.ErrExpired) {
-		detail, why = "the token "+token.Name+" has expired: weir token new makes another", metrics.AuthExpired
+		detail, why = "the token "+token.Name+" has expired: weir token new makes a new token", metrics.AuthExpired
 	}
 	if errors.Is(cause, auth.ErrSession) {
 		detail = "the session has ended: log in again"
@@ -280,7 +280,7 @@ func (s *server) turn(c echo.Context, node string) (done func(), err error) {
 	case err != nil:
 		s.config.Metrics.Throttled(metrics.BoundTurns)
 		// Not 503: the store is there, and nodes ask for less rather than leave it alone.
-		return nil, tooMany(0, "the store is busy with the requests of others")
+		return nil, tooMany(0, "the store is busy with the requests of other callers")
 	}
 	return done, nil
 }

@@ -294,7 +294,7 @@ const RolloutHeader = "Weir-Rollout"
 func (s *server) noteRollout(answer http.Header) {
 	if active, _ := s.config.Policies.Active(); active.Draft != nil {
 		answer.Set(RolloutHeader, fmt.Sprintf(
-			"version %d is rolled out to %d %% of the nodes, version %d to the others",
+			"version %d is rolled out to %d %% of the nodes, version %d to the other nodes",
 			active.Draft.Version.Number, active.State.Rollout.Nodes, active.Current.Version.Number))
 	}
 }

@@ -154,7 +154,7 @@ func TestViewsKnowBothVersions(t *testing.T) {
 		}
 	}
 	header := p.do(call{who: "eyes", method: "GET", path: "/v1/policyset"}).Header().Get(api.RolloutHeader)
-	if header != "version 2 is rolled out to 50 % of the nodes, version 1 to the others" {
+	if header != "version 2 is rolled out to 50 % of the nodes, version 1 to the other nodes" {
 		t.Errorf("%s: %q", api.RolloutHeader, header)
 	}
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // rolloutBound explains how limits hold while two versions are in force.
-const rolloutBound = "each node decides by the limits of its version, and what it admits counts for both: " +
-	"over all nodes at most the larger of both limits passes, and the limits in force lose no count"
+const rolloutBound = "each node decides by the limits of its version, and the requests that it admits count for " +
+	"both: over all nodes at most the larger of both limits passes, and the limits in force lose no count"
 
 // GetRollout says how far the rollout is.
 func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) (gen.GetRolloutResponseObject, error) {

@@ -191,7 +191,7 @@ func wanted(h *policy.HeaderMatch) string {
 func anyOf(all []string) string {
 	const most = 5
 	if len(all) > most {
-		return strings.Join(all[:most], ", ") + fmt.Sprintf(" or one of %d others", len(all)-most)
+		return strings.Join(all[:most], ", ") + fmt.Sprintf(" or one of %d other values", len(all)-most)
 	}
 	if last := len(all) - 1; last > 0 {
 		return strings.Join(all[:last], ", ") + " or " + all[last]

@@ -208,7 +208,7 @@ func (s *Server) authorize(ctx context.Context, who caller) (string, error) {
 		s.config.Metrics.AuthFailure(metrics.AuthExpired)
 		s.refused(who, "the token "+token.Name+" has expired")
 		return "", status.Errorf(codes.Unauthenticated,
-			"the token %s has expired: weir token new makes another", token.Name)
+			"the token %s has expired: weir token new makes a new token", token.Name)
 	case !token.Role.May(auth.Node):
 		s.refused(who, fmt.Sprintf("the token %s has the role %s, and not %s", token.Name, token.Role, auth.Node))
 		return "", status.Errorf(codes.PermissionDenied,

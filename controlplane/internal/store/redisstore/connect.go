@@ -213,7 +213,7 @@ func (l *location) complete(secure bool) error {
 	// The password comes from the URL or from a file, which is read again when it changes.
 	if l.passwordFile != "" {
 		if o.Password != "" {
-			return errors.New("the Redis URL has a password and password_file: choose one")
+			return errors.New("the Redis URL has a password and password_file: leave out one of the two")
 		}
 		var err error
 		if l.password, err = certs.LoadSecret(l.passwordFile); err != nil {

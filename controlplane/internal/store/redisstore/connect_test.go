@@ -44,7 +44,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		"redis://u:secret@h:1?pool_size=secret":                      "parameter pool_size cannot be read",
 		"redis://u:secret@h:1/2?cluster=true":                        "has none but 0",
 		"redis://u:secret@h:1?cluster=true&master_name=m":            "do not watch a Redis Cluster",
-		"redis://u:secret@h:1?password_file=x":                       "choose one",
+		"redis://u:secret@h:1?password_file=x":                       "leave out one of the two",
 		"redis://u@h:1?password_file=missing":                        "password_file of the Redis URL: open missing",
 		"redis://h:1?ca_file=x":                                      "rediss://",
 		"rediss://h:1?ca_file=missing":                               "ca_file of the Redis URL: open missing",

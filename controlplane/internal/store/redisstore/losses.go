@@ -37,7 +37,7 @@ const secretlessLooks = 20
 // errSecretLost means that the store has lost the secret, and another control plane may give it
 // back.
 var errSecretLost = errors.New("the secret that keys all hashes is lost in Redis: " +
-	"a control plane that knows the secret gives it back; after five seconds this control plane makes a new one")
+	"a control plane that knows the secret gives it back; after five seconds this control plane makes a new secret")
 
 func flagText(yes bool) string {
 	if yes {

@@ -94,7 +94,7 @@ func (c *conversion) descriptor(t *importer.Tree) {
 		return
 	}
 	if len(policies) > 1 {
-		remarks = append(remarks, "Envoy has one bucket for it, Weir one for each of the policies")
+		remarks = append(remarks, "Envoy has one bucket for it, Weir has one bucket for each policy")
 	}
 	if other := c.narrower(t); other != "" {
 		remarks = append(remarks, "Weir counts requests of descriptor "+other+" here too, Envoy does not")

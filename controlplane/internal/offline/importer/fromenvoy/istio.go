@@ -84,7 +84,7 @@ func (m *mesh) patch(t *importer.Tree) {
 		host := patchedHost(vhost)
 		in = &scope{kind: "route", name: vhost.Path("route", "name").Text(), vhost: host, match: host.match}
 		if in.name != "" {
-			in.impossible = "route " + in.name + " is that of a VirtualService, which is not read: " +
+			in.impossible = "route " + in.name + " belongs to a VirtualService, which is not read: " +
 				"write the policy by hand, with its paths"
 		}
 		m.scopes = append(m.scopes, host, in)
@@ -116,7 +116,7 @@ func (m *mesh) judge() {
 			m.b.Exactly(f.at, "ratelimit filter for domain "+domain, "")
 		default:
 			m.b.Not(f.at, "ratelimit filter for domain "+domain,
-				"no ConfigMap of the files configures the domain: add the one of the rate limit service")
+				"no ConfigMap of the files configures the domain: add the ConfigMap of the rate limit service")
 		}
 	}
 	for _, s := range m.scopes {
@@ -128,7 +128,7 @@ func (m *mesh) judge() {
 			case s.impossible != "":
 				m.b.Not(t, what, s.impossible)
 			default:
-				m.b.Not(t, what, "no limit that is read goes by it")
+				m.b.Not(t, what, "no imported limit uses it")
 			}
 		}
 	}

@@ -261,7 +261,7 @@ func (c *conversion) setting(name string, t *importer.Tree) (remark, impossible 
 		return "", ""
 	case "filter_enabled", "filter_enforced":
 		if key := t.Get("runtime_key").Text(); key != "" {
-			return "Envoy's runtime may say another share (" + key + "), Weir has what stands here; " +
+			return "Envoy's runtime may say another share (" + key + "), Weir has the share of the file; " +
 				"weir enforcement changes it at once", ""
 		}
 		return "", ""
@@ -272,7 +272,7 @@ func (c *conversion) setting(name string, t *importer.Tree) (remark, impossible 
 		}
 		return "", ""
 	case "local_cluster_rate_limit":
-		return "Envoy divides by the number of Envoys, Weir leases parts to those that have the requests", ""
+		return "Envoy divides by the number of Envoys, Weir leases parts to the Envoys that have the requests", ""
 	case "vh_rate_limits":
 		if t.Text() == "INCLUDE" || t.Text() == "2" {
 			return "the import takes the rate_limits of a route in place of its virtual host's", ""

@@ -44,7 +44,8 @@ func (s *service) atEnvoy(domain string, way []step, like importer.Policy) (all 
 	}
 	all = joined(all)
 	if len(all) > 1 {
-		remarks = append(remarks, "the rate limit service has one counter for them, Weir one for each of the policies")
+		remarks = append(remarks,
+			"the rate limit service has one counter for them, Weir has one counter for each policy")
 	}
 	return all, importer.Join("; ", remarks...)
 }

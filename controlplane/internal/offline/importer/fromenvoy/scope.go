@@ -146,7 +146,7 @@ const discoveredLimit = "config_discovery"
 
 // others are filters that limit something and are not read.
 var others = map[string]string{
-	discoveredLimit: "its configuration comes from a server: import what that serves",
+	discoveredLimit: "its configuration comes from a server: import the configuration that it serves",
 	"RateLimit": "this filter asks a rate limit service: import the configuration of that service, with this file " +
 		"as --envoy",
 	"RateLimitPerRoute": "it belongs to the filter that asks a rate limit service: import the configuration of that " +
@@ -212,7 +212,7 @@ func routeScope(t *importer.Tree, vhost *scope, order int) *scope {
 		s.remarks = append(s.remarks, "Weir's paths are case-sensitive")
 	}
 	for _, f := range match.Unread() {
-		s.impossible = "route " + s.name + " goes by " + f.Name + ", which a match of Weir cannot say"
+		s.impossible = "route " + s.name + " has the condition " + f.Name + ", which a match of Weir cannot say"
 	}
 	return s
 }
@@ -229,7 +229,7 @@ func (s *scope) path(match *importer.Tree) {
 		s.match.Paths = importer.Prefix(prefix)
 		if s.match.Paths != nil && !strings.HasSuffix(prefix, "/") {
 			s.remarks = append(s.remarks,
-				"Envoy's prefix "+prefix+" also covers "+prefix+"x, Weir's only what is below "+
+				"Envoy's prefix "+prefix+" also covers "+prefix+"x, Weir's only paths below "+
 					prefix+"/")
 		}
 	case match.Get("safe_regex").Exists():

@@ -34,7 +34,8 @@ func (s *service) node(domain, what string, t *importer.Tree, way []step) {
 		case "name":
 			s.b.Exactly(f.Value, what+": "+f.String(), "not needed: policies have names")
 		case "replaces":
-			item(f.Value, what+": "+f.String(), "Weir holds a call to both limits, the rate limit service to this one")
+			item(f.Value, what+": "+f.String(),
+				"Weir holds a call to both limits, the rate limit service only to this limit")
 		default:
 			s.b.Not(f.Value, what+": "+f.String(), "the import does not read this field")
 		}

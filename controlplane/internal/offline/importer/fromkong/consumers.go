@@ -89,7 +89,7 @@ func (c *conversion) byConsumer(policies []string) (able []string) {
 		}
 	}
 	if len(others) > 0 {
-		c.remark("these do not count by consumer and go on to limit this one, in Kong they do not: " +
+		c.remark("these do not count by consumer and go on to limit this consumer, in Kong they do not: " +
 			strings.Join(others, ", "))
 	}
 	return able
@@ -132,10 +132,10 @@ func (c *conversion) override() {
 	}
 	// Weir's counters differ from Kong's if there are several.
 	if len(policies) > 1 {
-		c.remark("Kong has one counter of this consumer for all routes, Weir one for each policy")
+		c.remark("Kong has one counter of this consumer for all routes, Weir has one counter for each policy")
 	}
 	if len(keys) > 1 {
-		c.remark("Kong has one counter for all keys of the consumer, Weir one for each key")
+		c.remark("Kong has one counter for all keys of the consumer, Weir has one counter for each key")
 	}
 	// Add an override for each key.
 	limits := make([]importer.Limit, len(c.limits))

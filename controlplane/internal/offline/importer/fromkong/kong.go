@@ -235,7 +235,7 @@ func (r *reader) scope(i *instance) (matches []importer.Match, remarks []string,
 		}
 	}
 	if len(matches) > 1 {
-		remarks = append(remarks, "Kong has one counter for all of its routes, Weir one for each of the policies")
+		remarks = append(remarks, "Kong has one counter for all of its routes, Weir has one counter for each policy")
 	}
 	return matches, remarks, impossible
 }

@@ -53,7 +53,7 @@ func (o *route) read(t *importer.Tree) {
 	// Refuse conditions that a match does not have.
 	for _, key := range []string{"snis", "sources", "destinations"} {
 		if t.Get(key).Exists() {
-			o.impossible = "route " + o.name + " goes by " + key + ", which a match cannot say"
+			o.impossible = "route " + o.name + " has the condition " + key + ", which a match cannot say"
 			return
 		}
 	}
@@ -83,7 +83,7 @@ func (o *route) path(path string, m *importer.Match) bool {
 		return true
 	}
 	if !strings.HasSuffix(path, "/") {
-		o.remark("Kong's path " + path + " also covers " + path + "x, Weir's only what is below " + path + "/")
+		o.remark("Kong's path " + path + " also covers " + path + "x, Weir's only paths below " + path + "/")
 	}
 	m.Paths = append(m.Paths, patterns...)
 	return true

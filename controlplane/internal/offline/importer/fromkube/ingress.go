@@ -127,7 +127,7 @@ func (r *ingresses) ingress(o object) {
 	except := c.allowed()
 	if len(matches) > 1 {
 		c.remarks = append(c.remarks,
-			"ingress-nginx has one counter for the whole ingress, Weir one for each of the policies")
+			"ingress-nginx has one counter for the whole ingress, Weir has one counter for each policy")
 	}
 	c.add(rates, r.status["limit-req-status-code"], matches, except)
 	c.add(connections, r.status["limit-conn-status-code"], matches, except)
@@ -277,7 +277,7 @@ func (c *conversion) path(t *importer.Tree) (patterns []string, problem string) 
 	}
 	if kind != "Prefix" && !strings.HasSuffix(path, "/") {
 		c.remarks = append(c.remarks,
-			"path "+path+" also covers "+path+"x in nginx, in Weir only what is below "+path+"/")
+			"path "+path+" also covers "+path+"x in nginx, in Weir only paths below "+path+"/")
 	}
 	return importer.Prefix(path), ""
 }

@@ -73,7 +73,7 @@ func (u *rule) route(kind, name, section string) (matches []importer.Match) {
 		}
 		return matches
 	}
-	u.cannot("none of the files has " + kind + " " + name + ": name the one that does too")
+	u.cannot("none of the files has " + kind + " " + name + ": name the file that has it too")
 	return nil
 }
 
@@ -106,7 +106,7 @@ func (u *rule) match(t *importer.Tree, hosts []string) importer.Match {
 			Name: strings.ToLower(h.Get("name").Text()), Op: "equals", Value: h.Get("value").Text()})
 	}
 	for _, f := range t.Unread() {
-		u.cannot("the route goes by " + f.Name + ", which a match cannot say")
+		u.cannot("the route has the condition " + f.Name + ", which a match cannot say")
 	}
 	return m
 }

@@ -99,7 +99,7 @@ func (u *rule) read() {
 		p := u.policy
 		one, ok := both(m, u.policy.Match)
 		if !ok {
-			u.cannot("its conditions and those of the route cannot be said in one match")
+			u.cannot("its conditions and the route's conditions cannot be said in one match")
 		}
 		p.Match = one
 		if len(m.Hosts) > 1 && !u.shared {

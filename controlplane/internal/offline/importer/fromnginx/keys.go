@@ -95,7 +95,7 @@ const notInside = "the import follows a map only if it is the whole key"
 
 // notFollowed is the reason to refuse a map that would need a policy for each of its cases.
 const notFollowed = "a map is followed if it has one key, or none, for the networks of a geo block or for methods; " +
-	"write a policy for each case of this one"
+	"write a policy for each case of this map"
 
 // expandMap finds the requests to which a map gives its only key. All other requests have an empty
 // key, and nginx does not count them. refused says why the map cannot be used.
@@ -158,7 +158,7 @@ func (v *variable) listMethods() (methods []string) {
 // selectNetworks sets the networks of a geo block to which a map gives a key.
 func (c *counted) selectNetworks(geo, m *variable) (refused string) {
 	if geo.source != "$remote_addr" && geo.source != "$binary_remote_addr" {
-		return "Weir goes by the client's address, not by " + geo.source
+		return "Weir uses the client's address, not " + geo.source
 	}
 	// Read the networks of the geo block with their values.
 	var networks []netip.Prefix

@@ -164,10 +164,10 @@ func (r *reader) group(g *group, all []*group) {
 	// Note how the counters differ.
 	remarks = append(remarks, others...)
 	if slices.ContainsFunc(all, func(other *group) bool { return other != g && other.zone == g.zone }) {
-		remarks = append(remarks, "nginx has one counter for all limits with this zone, Weir one for each of the "+
-			"policies")
+		remarks = append(remarks, "nginx has one counter for all limits with this zone, Weir has one counter for each "+
+			"policy")
 	} else if len(matches) > 1 {
-		remarks = append(remarks, "nginx has one counter in the zone, Weir one for each of the policies")
+		remarks = append(remarks, "nginx has one counter in the zone, Weir has one counter for each policy")
 	}
 	// Add the policies, and give the verdict.
 	names, remark, refused := r.add(g, limit, c, matches)

@@ -173,7 +173,7 @@ func TestVerdicts(t *testing.T) {
 		{"a geo block as a key", keyed("geo $key { default a; 10.0.0.0/8 b; }"),
 			"1 not possible: geo $key: a map is followed if"},
 		{"a geo block of another address", keyed("geo $arg_a $b { default a; } map $b $key { a $uri; }"),
-			"1 not possible: geo $arg_a $b: Weir goes by the client's address, not by $arg_a"},
+			"1 not possible: geo $arg_a $b: Weir uses the client's address, not $arg_a"},
 		{"a map inside a key", "http { map $request_method $a { GET b; }\n" +
 			"limit_req_zone $a$uri zone=one:1m rate=1r/s; limit_req zone=one; }",
 			"1 not possible: map $request_method $a: the import follows a map only if it is the whole key"},

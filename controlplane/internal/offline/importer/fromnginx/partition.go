@@ -22,7 +22,7 @@ var fixedParts = map[string]string{
 var differs = map[string]string{
 	"http_host":           "Weir's host has no port",
 	"request_uri":         "$request_uri has the query too, Weir's path has not",
-	"server_name":         "$server_name is the first name of the server, Weir's host that of the request",
+	"server_name":         "$server_name is the first name of the server, Weir's host is the host of the request",
 	"proxy_protocol_addr": "let Envoy's proxy_protocol listener filter find the address",
 }
 

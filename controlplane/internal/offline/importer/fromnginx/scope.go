@@ -175,7 +175,7 @@ func (l *level) patterns() (paths []string, remark string, err error) {
 	}
 	paths = importer.Prefix(l.path)
 	if paths != nil && !strings.HasSuffix(l.path, "/") {
-		remark = "nginx's location " + l.path + " also covers " + l.path + "x, Weir's only what is below " + l.path +
+		remark = "nginx's location " + l.path + " also covers " + l.path + "x, Weir's only paths below " + l.path +
 			"/"
 	}
 	return paths, remark, nil
