@@ -21,7 +21,7 @@ type Counts struct{ Known, Strangers, Closed int }
 // Listener bounds its connections so that callers without a token cannot lock others out. At the
 // bound it closes the oldest connection without a valid token, of the address that has the most of
 // them. People with a token have at most half of the connections, so that the rest is free for
-// nodes. Make one with NewListener. It is safe for concurrent use.
+// nodes. Make a Listener with NewListener. It is safe for concurrent use.
 type Listener struct {
 	net.Listener
 	bound int
@@ -201,7 +201,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 // connKey is the context key of the connection.
 type connKey struct{}
 
-// ConnContext is for http.Server.ConnContext.
+// ConnContext puts the connection into a context, for http.Server.ConnContext.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	if c := unwrap(conn); c != nil {
 		return context.WithValue(ctx, connKey{}, c)
@@ -209,7 +209,7 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// ConnState is for http.Server.ConnState.
+// ConnState notes whether a connection is idle, for http.Server.ConnState.
 func ConnState(conn net.Conn, state http.ConnState) {
 	if c := unwrap(conn); c != nil {
 		c.idle.Store(state == http.StateIdle)
@@ -224,8 +224,9 @@ func MarkKnown(ctx context.Context) {
 	}
 }
 
-// MarkPerson is MarkKnown for people. It returns false if people already have half of the
-// connections. Then the connection counts as one without a token.
+// MarkPerson records, as MarkKnown does, that a request of people has a valid token. It returns
+// false if people already have half of the connections. Then the connection still counts as a
+// connection without a token.
 func MarkPerson(ctx context.Context) bool {
 	c, ok := ctx.Value(connKey{}).(*Conn)
 	if !ok {
@@ -253,8 +254,9 @@ func (l *Listener) admit(c *Conn) bool {
 	return true
 }
 
-// MarkKnownConn is MarkKnown for a connection, or for a TLS connection on top of one. It ignores
-// connections of other listeners.
+// MarkKnownConn records, as MarkKnown does, that a request on a connection has a valid token. The
+// connection may also be the TLS connection on top of it. Connections of other listeners are
+// ignored.
 func MarkKnownConn(conn net.Conn) {
 	if c := unwrap(conn); c != nil {
 		c.show()

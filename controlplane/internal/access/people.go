@@ -9,7 +9,7 @@ import (
 type turnKey struct{}
 
 // Turn is the permission to compute for people. Its owner holds it while it computes and releases
-// it while it waits for the store. Make one with EnterForPeople. It is safe for concurrent use.
+// it while it waits for the store. Make a Turn with EnterForPeople. It is safe for concurrent use.
 type Turn struct {
 	turns  *Turns
 	source string
@@ -22,8 +22,9 @@ type Turn struct {
 	given bool
 }
 
-// EnterForPeople is Enter for people of a source. It returns the turn, and a context that carries
-// it. By that context, people's requests to the store use other connections than grants.
+// EnterForPeople waits for a turn like Enter, for people of a source. It returns the turn, and a
+// context that carries it. By that context, people's requests to the store use other connections
+// than grants.
 func (t *Turns) EnterForPeople(ctx context.Context, source string) (context.Context, *Turn, error) {
 	leave, err := t.Enter(ctx, source, "")
 	if err != nil {
@@ -71,7 +72,7 @@ func IsForPeople(ctx context.Context) bool {
 	return ok
 }
 
-// Pause releases the turn of a context, if it has one, for the time of a call to the store. back
+// Pause releases the turn of a context, if it has a turn, for the time of a call to the store. back
 // waits for the turn again. If the context ends meanwhile, back returns without the turn, because
 // its owner has nothing left to do.
 func Pause(ctx context.Context) (back func()) {

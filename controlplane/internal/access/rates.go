@@ -43,7 +43,7 @@ func (r *Rates) Take(key string) (wait time.Duration, ok bool) {
 }
 
 // Keys is a set of keys with a maximum size: a further key replaces the least recently seen key.
-// Make one with NewKeys. It is safe for concurrent use.
+// Make it with NewKeys. It is safe for concurrent use.
 type Keys struct {
 	mu   sync.Mutex
 	keys recent[struct{}]
@@ -78,7 +78,7 @@ type kept[V any] struct {
 	value V
 }
 
-// newRecent makes an empty recent of at most so many keys.
+// newRecent makes an empty recent with room for most keys.
 func newRecent[V any](most int) recent[V] {
 	return recent[V]{most: most, byKey: map[string]*list.Element{}, order: list.New()}
 }

@@ -43,8 +43,8 @@ func (r Role) May(needed Role) bool {
 
 // Token is one bearer token.
 type Token struct {
-	// Name stands for the token in logs, histories and metrics. While one token replaces another,
-	// both have the same name.
+	// Name identifies the token in logs, histories and metrics. While a new token replaces an old
+	// token, both have the same name.
 	Name string
 	Role Role
 	Sum  [sha256.Size]byte

@@ -16,7 +16,7 @@ var (
 	ErrExpired = errors.New("the token has expired")
 )
 
-// Ring holds the accepted tokens. Make one with NewRing. It is safe for concurrent use.
+// Ring holds the accepted tokens. Make a Ring with NewRing. It is safe for concurrent use.
 type Ring struct {
 	now    func() time.Time
 	fixed  Tokens

@@ -30,7 +30,7 @@ type Session struct {
 }
 
 // SessionKey derives the key of sessions from the deployment's secret, so that every replica can
-// open the sessions of the others.
+// open the sessions of all other replicas.
 func SessionKey(deployment [16]byte) [sha256.Size]byte {
 	mac := hmac.New(sha256.New, deployment[:])
 	mac.Write([]byte("weir console session 1"))

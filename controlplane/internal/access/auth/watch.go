@@ -40,7 +40,7 @@ func ReadFile(path string) ([]byte, error) {
 	return b, err
 }
 
-// Watch copies a tokens file into a Ring whenever it changes. Make one with NewWatch.
+// Watch copies a tokens file into a Ring whenever it changes. Make a Watch with NewWatch.
 type Watch struct {
 	path string
 	ring *Ring

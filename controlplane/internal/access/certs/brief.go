@@ -107,8 +107,8 @@ func wrongBlock(text []byte, kind string) error {
 
 var errNoBlock = errors.New("is no block of PEM: a line of it is missing or damaged")
 
-// Secret is the text of a file, without surrounding spaces. Make one with LoadSecret. It is safe
-// for concurrent use.
+// Secret is the text of a file, without surrounding spaces. Make a Secret with LoadSecret. It is
+// safe for concurrent use.
 type Secret struct {
 	files[string]
 }
@@ -140,7 +140,8 @@ func parseSecret(texts [][]byte) (secret *string, wrong, err error) {
 	return &text, nil, nil
 }
 
-// Brief is Trouble for each file, without anything of their content. It is empty for valid files.
+// Brief returns the trouble of each file, without anything of its content. It is empty for valid
+// files.
 func (f *files[T]) Brief(log *slog.Logger) []string {
 	f.Trouble(log)
 	f.mu.Lock()

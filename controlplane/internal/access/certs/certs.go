@@ -13,15 +13,15 @@ import (
 	"sync"
 )
 
-// Pair is a certificate with its key, from two files. Make one with Load. It is safe for concurrent
-// use.
+// Pair is a certificate with its key, from two files. Make a Pair with Load. It is safe for
+// concurrent use.
 type Pair struct {
 	files[tls.Certificate]
 }
 
 // Pool is a set of authorities from one file. An invalid certificate in the file is ignored and the
-// others count, so an error does not keep a removed authority valid. Make one with LoadPool. It is
-// safe for concurrent use.
+// others count, so an error does not keep a removed authority valid. Make a Pool with LoadPool. It
+// is safe for concurrent use.
 type Pool struct {
 	files[x509.CertPool]
 	admitted admitted
@@ -43,7 +43,7 @@ func LoadPool(path string) (*Pool, error) {
 	return p, p.read(true)
 }
 
-// LoadRight is LoadPool for the authorities of a server that this process calls. An invalid
+// LoadRight loads, like LoadPool, the authorities of a server that this process calls. An invalid
 // certificate among valid ones is ignored, as when a file is read again, and Trouble reports it.
 func LoadRight(path string) (*Pool, error) {
 	p, err := LoadPool(path)

@@ -21,7 +21,7 @@ const maxRemembered = 10_000
 const catchUpPause = 100 * time.Millisecond
 
 // Registry has the nodes as this replica sees them. It remembers reports, so that it can answer
-// while the store is away. Make one with New. It is safe for concurrent use.
+// while the store is away. Make a Registry with New. It is safe for concurrent use.
 type Registry struct {
 	store Store
 	now   func() time.Time
@@ -172,8 +172,8 @@ func (r *Registry) noteTouched(n Node) {
 }
 
 // Report records a report of a process about its failure ladder. Another process with the same id
-// is another node, so a late report of an earlier process does not change the later one. The error
-// is an error of the store: the report is remembered here all the same.
+// is another node, so a late report of an earlier process does not change the later process. The
+// error is an error of the store: the report is remembered here all the same.
 func (r *Registry) Report(ctx context.Context, id, boot string, said Reported) error {
 	n := Node{ID: id, Boot: boot, Reported: said}.Clean()
 	n.Seen = r.now()
@@ -232,7 +232,7 @@ func (r *Registry) List(ctx context.Context) (all []Node, complete bool) {
 	return slices.DeleteFunc(slices.Clone(all), func(n Node) bool { return n.Door }), complete
 }
 
-// listAll is List with the doors.
+// listAll returns the nodes like List, and the doors too.
 func (r *Registry) listAll(ctx context.Context) (all []Node, complete bool) {
 	all, err := r.store.Nodes(ctx)
 	r.mu.Lock()

@@ -40,8 +40,8 @@ type Caller struct {
 }
 
 // Enforcer refuses callers of this replica's gRPC services that are under a penalty, and finds
-// offences, as the filter does in an Envoy. Make one with NewEnforcer, and call Run in a goroutine.
-// It is safe for concurrent use.
+// offences, as the filter does in an Envoy. Make an Enforcer with NewEnforcer, and call Run in a
+// goroutine. It is safe for concurrent use.
 type Enforcer struct {
 	service *Service
 	node    []byte
@@ -49,8 +49,8 @@ type Enforcer struct {
 
 	mu      sync.Mutex
 	callers map[keyhash.Key]offender
-	// pending are the penalties that wait to be reported, the oldest first. The first ones, sending
-	// in number, are under way.
+	// pending are the penalties that wait to be reported, the oldest first. The first of them are
+	// under way; sending is their number.
 	pending []wire.Offence
 	sending int
 	wake    chan struct{}

@@ -15,9 +15,9 @@ import (
 // that version has ended.
 func (s *Service) Refresh(ctx context.Context) error { return s.refreshFrom(ctx, nil) }
 
-// Follow is Refresh, unless a poll shows that this replica already has all changes. head is the
-// store's head; nil if the poll could not read it. If other replicas are too busy, the next poll
-// tries again: the store does answer.
+// Follow reads the changes like Refresh, unless a poll shows that this replica already has them
+// all. head is the store's head; nil if the poll could not read it. If other replicas are too busy,
+// the next poll tries again: the store does answer.
 func (s *Service) Follow(ctx context.Context, head *docs.Head) error {
 	err := s.refreshFrom(ctx, head)
 	if errors.Is(err, errBusy) {

@@ -31,8 +31,8 @@ type Kept struct {
 	// Held, unless nil, returns the records of keys that a replica has, and the head up to which it
 	// follows the store; ok is false before it does.
 	Held func(keys []keyhash.Key) (map[keyhash.Key]Record, docs.Head, bool)
-	// Slot, unless nil, has room for one: changes that met other replicas' changes take turns in
-	// this replica.
+	// Slot, unless nil, has room for one change: changes that met other replicas' changes take
+	// turns in this replica.
 	Slot chan struct{}
 	// Random returns the length of a pause, from 0 to below 1; nil means a real random source.
 	Random func() float64
@@ -264,7 +264,7 @@ func keysOf(edits []edit) []keyhash.Key {
 	return keys
 }
 
-// commitOf returns the commit of edits, which are applied one after another.
+// commitOf returns the commit of edits, which are applied in their order.
 func (on *basis) commitOf(edits []edit) (c docs.Commit, done Outcome, err error) {
 	c.Cleared = &on.cleared
 	at := map[keyhash.Key]int{}

@@ -59,7 +59,7 @@ type Config struct {
 }
 
 // Service manages all penalties. It has a copy of the store's records, so nodes and lists cost no
-// read of the store. Make one with New. It is safe for concurrent use.
+// read of the store. Make a Service with New. It is safe for concurrent use.
 type Service struct {
 	Config
 	kept Kept

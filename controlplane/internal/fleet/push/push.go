@@ -69,7 +69,8 @@ type Seen struct {
 	// gets later changes.
 	Penalties      uint64
 	WantsPenalties bool
-	// Enforcement is the revision of its orders and bans. With WantsEnforcement it gets later ones.
+	// Enforcement is the revision of its orders and bans. With WantsEnforcement it gets later
+	// changes.
 	Enforcement      uint64
 	WantsEnforcement bool
 	// Outdated, if not nil, reports whether the node has a wrong number of nodes. It is called
@@ -87,7 +88,7 @@ type News struct {
 	Bytes []byte
 }
 
-// Hub follows the store and wakes waiting nodes. Make one with New, and call Run in a goroutine.
+// Hub follows the store and wakes waiting nodes. Make a Hub with New, and call Run in a goroutine.
 type Hub struct {
 	policies    *policies.Service
 	consumers   *consumers.Service
@@ -275,7 +276,7 @@ func (h *Hub) Has(v *policies.Version, number uint64, mark string) bool {
 	return has
 }
 
-// hasVersion is Has, with a channel that is closed when the secret changes.
+// hasVersion returns the result of Has, and a channel that is closed when the secret changes.
 func (h *Hub) hasVersion(v *policies.Version, number uint64, mark string) (bool, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -89,7 +89,7 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		case <-newPenalties:
 		case <-patient.C:
 			// While the store cannot be followed, another replica may have news: the node asks
-			// again, and asks that replica if Envoy no longer calls this one.
+			// again, and asks that replica if Envoy no longer calls this replica.
 			if h.Ready() != nil || node.Outdated != nil && node.Outdated(ctx) {
 				return News{}, false, nil
 			}

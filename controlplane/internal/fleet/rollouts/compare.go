@@ -90,7 +90,7 @@ func (r Row) difference() float64 {
 
 func (c *Comparison) judgeRows(text string, age time.Duration) {
 	rules, err := Parse(text)
-	if err != nil { // A replica of another version accepted the rule: this replica leaves it to that one.
+	if err != nil { // A replica of another version accepted the rule, and judges it.
 		return
 	}
 	doubt := doubtOf(len(rules)*(1+len(c.Rows)), age)

@@ -175,7 +175,7 @@ const (
 
 // Judge compares two sides. A rule is broken if the difference is not by chance, except in e^-doubt
 // of all cases: the lowest possible share of the nodes is above the bound, with the highest
-// possible share of the others.
+// possible share of the other nodes.
 func (r Rule) Judge(its, others series.Side, doubt float64) Verdict {
 	if its.Decided < r.Least || r.Factor && others.Decided < r.Least {
 		return Few

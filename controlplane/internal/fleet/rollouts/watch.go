@@ -32,8 +32,9 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Watch stops rollouts whose rule is broken. Every replica has one. They judge the same counts, and
-// the store accepts the step of one replica, so a rollout is watched as long as one replica runs.
+// Watch stops rollouts whose rule is broken. Every replica has a Watch. They judge the same counts,
+// and the store accepts the step of one replica, so a rollout is watched as long as one replica
+// runs.
 type Watch struct {
 	Config
 	// tried is the version that could not be taken back, 0 for none; said is the error.

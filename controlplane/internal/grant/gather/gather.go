@@ -72,10 +72,10 @@ type member[T any] struct {
 	size int
 }
 
-// Do makes a call for an item of a size, or shares one. It returns when the call ends or ctx ends.
-// If ctx ends while the item gathers, the item is not sent. An item that was sent may have taken
-// effect whatever the error is, and the caller must not use it again: the call may still write to
-// it. With a ctx of Outlast, Do returns when the call ends.
+// Do makes a call for an item of a size, or shares a call. It returns when the call ends or ctx
+// ends. If ctx ends while the item gathers, the item is not sent. An item that was sent may have
+// taken effect whatever the error is, and the caller must not use it again: the call may still
+// write to it. With a ctx of Outlast, Do returns when the call ends.
 func (l *Line[T]) Do(ctx context.Context, item T, size int) error {
 	m := &member[T]{ctx, item, size}
 	l.mu.Lock()
@@ -273,8 +273,8 @@ func (l *Line[T]) endOwnCall() {
 }
 
 // callContext returns a context that lasts until the latest deadline of the members: no member ends
-// the call of the others, and none waits longer than its own deadline. Its values are from the
-// first member. It outlasts its end if the context of a member does.
+// the call of the other members, and none waits longer than its own deadline. Its values are from
+// the first member. It outlasts its end if the context of a member does.
 func (b *batch[T]) callContext() (context.Context, context.CancelFunc) {
 	var latest time.Time
 	var late func(error)

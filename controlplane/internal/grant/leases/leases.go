@@ -137,7 +137,7 @@ type Config struct {
 	Meter func(Use)
 }
 
-// Service grants leases. Make one with New. It is safe for concurrent use.
+// Service grants leases. Make a Service with New. It is safe for concurrent use.
 type Service struct {
 	config Config
 	// failure is the last error of the store.
@@ -179,10 +179,10 @@ func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	return s.GrantFor(ctx, req, lease.Deadline)
 }
 
-// GrantOnce is Grant for a caller that repeats a request without an answer. If the store executed
-// the first request after the request's patience, the caller would be charged twice. So GrantOnce
-// returns only when the outcome of the request is known, or when the store does not answer at all.
-// It calls late when a request's patience is over.
+// GrantOnce grants like Grant, for a caller that repeats a request without an answer. If the store
+// executed the first request after the request's patience, the caller would be charged twice. So
+// GrantOnce returns only when the outcome of the request is known, or when the store does not
+// answer at all. It calls late when a request's patience is over.
 func (s *Service) GrantOnce(ctx context.Context, req wire.LeaseRequest, late func()) (wire.LeaseReply, error) {
 	if !asksForNothing(req.Items) { // A look charges nothing, so it may be repeated.
 		ctx = gather.Outlast(ctx, func(error) { late() })
@@ -220,9 +220,9 @@ func (s *Service) Works(ctx context.Context) error {
 	return err
 }
 
-// GrantFor is Grant for requests that may use their tokens for span: their tokens are leased for
-// that time. An item may have any number of waiting requests; the requests that do not fit are left
-// out.
+// GrantFor grants like Grant, for requests that may use their tokens for span: their tokens are
+// leased for that time. An item may have any number of waiting requests; the requests that do not
+// fit are left out.
 func (s *Service) GrantFor(
 	ctx context.Context, req wire.LeaseRequest, span quota.Span,
 ) (wire.LeaseReply, error) {
@@ -235,7 +235,7 @@ func (s *Service) GrantFor(
 	timed, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 	// A caller that went away is no evidence about the store, and requests that shared one call
-	// count as one. A late answer may come at the same time as the end of the call.
+	// count as one request. A late answer may come at the same time as the end of the call.
 	var once sync.Once
 	report := func(err error) {
 		once.Do(func() {

@@ -169,8 +169,9 @@ func (r *resolver) resolveItem(it *wire.LeaseItem) (resolved, bool) {
 	return one, true
 }
 
-// addTwin adds the ask for the bucket's ledger under the other version in force, if there is one.
-// same is true if that version has the same limit, so that one ledger is used for both.
+// addTwin adds the ask for the bucket's ledger under the other version in force, if there is
+// another version. same is true if that version has the same limit, so that one ledger is used for
+// both.
 func (r *resolver) addTwin(one *resolved) (same bool) {
 	if r.other == nil {
 		return false

@@ -16,7 +16,7 @@ type Part struct {
 }
 
 // Of returns the part of a limit: of rate and burst for a token bucket or a queue, of the quota for
-// a window algorithm. Less than one token counts as one.
+// a window algorithm. Less than one token counts as one token.
 func (p Part) Of(l policy.Limit) policy.Limit {
 	if p.Rate == Whole && p.Burst == Whole {
 		return l

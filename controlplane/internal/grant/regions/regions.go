@@ -61,7 +61,7 @@ func Normalise(weights map[string]int64) (map[string]int64, error) {
 	return shares, nil
 }
 
-// Service manages the shares for one replica. Make one with New, and Run it. It is safe for
+// Service manages the shares for one replica. Make a Service with New, and Run it. It is safe for
 // concurrent use.
 type Service struct {
 	config      Config
@@ -135,8 +135,8 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// runPass is one pass of Run. After an error it also checks that the document of all regions can be
-// read and written again, because the document is not used between two rounds.
+// runPass makes one pass of Run. After an error it also checks that the document of all regions can
+// be read and written again, because the document is not used between two rounds.
 func (s *Service) runPass(ctx context.Context) {
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

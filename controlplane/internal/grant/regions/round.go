@@ -11,7 +11,7 @@ import (
 // can still have an effect.
 type Grace func(policy string, part Part) quota.Span
 
-// lowerShares is the first half of a round and changes only the region's own record: it lowers
+// lowerShares makes the first half of a round. It changes only the region's own record: it lowers
 // shares that are above their target. In the document they stay unchanged until settleShares.
 func lowerShares(r *Record, d *Document, region string, now int64) {
 	weight := d.Weights[region]
@@ -28,9 +28,9 @@ func lowerShares(r *Record, d *Document, region string, now int64) {
 	}
 }
 
-// settleShares is the second half of a round and changes only the document. It gives up shares that
-// were lowered long enough ago, and takes the shares that the region wants from the part that no
-// region holds. The region may use them once the document is stored; see takeShares.
+// settleShares makes the second half of a round. It changes only the document. It gives up shares
+// that were lowered long enough ago, and takes the shares that the region wants from the part that
+// no region holds. The region may use them once the document is stored; see takeShares.
 func settleShares(r *Record, d *Document, region string, now int64, grace Grace) {
 	weight := d.Weights[region]
 	for _, policy := range policiesOf(r, d) {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Kept is the maximum number of entries in each list of a store; the oldest are dropped. There is
-// one list for the policy set and the whole deployment and one for consumers, so that many changes
-// of one kind do not displace the others.
+// Kept is the maximum number of entries in each list of a store; the oldest are dropped. One
+// list is for the policy set and the whole deployment, and a second list is for consumers, so that
+// many changes of one kind do not displace the entries of the other kind.
 const Kept = 10_000
 
 // These are the bounds of an entry, in bytes. Longer texts are cut. A larger value is replaced by
@@ -50,7 +50,7 @@ type Entry struct {
 	Resource string `json:"resource"`
 	// RequestID is the ID of the request in the control plane's log.
 	RequestID string `json:"request_id,omitempty"`
-	// Before and After are JSON: a small value itself, or a summary of a large one. nil means no
+	// Before and After are JSON: a small value itself, or a summary of a large value. nil means no
 	// value.
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`

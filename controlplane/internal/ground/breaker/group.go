@@ -16,8 +16,8 @@ type Change struct {
 	Cause error
 }
 
-// Group is a set of breakers by name. Make one with NewGroup. A nil Group allows every request. It
-// is safe for concurrent use.
+// Group is a set of breakers by name. Make a Group with NewGroup. A nil Group allows every request.
+// It is safe for concurrent use.
 type Group struct {
 	now    func() time.Time
 	luck   func() float64

@@ -22,7 +22,7 @@ type Topic struct {
 	// revision.
 	Whole bool
 	// Indexes are the names of the lists that sort records by a score, a time in Unix milliseconds.
-	// There is at least one.
+	// There is at least one name.
 	Indexes []string
 	// Expires is true if a record is dropped some time after its first score. Then each record has
 	// a first score.
@@ -115,8 +115,8 @@ type Commit struct {
 	Clear bool
 	// Cleared is the expected Head.Cleared; nil for any.
 	Cleared *uint64
-	// IndexRevision is the highest one that the caller has seen. A store that has lost its state
-	// continues above it.
+	// IndexRevision is the highest revision of an index that the caller has seen. A store that has
+	// lost its state continues above it.
 	IndexRevision uint64
 	// Entry is stored too, unless its Action is empty. If WithBefore is true, its Before is the
 	// previous value of the first changed record.
@@ -132,13 +132,13 @@ type Records interface {
 	// the same moment. Only a whole log can be read in pages.
 	Since(ctx context.Context, topic *Topic, after uint64, limit int) ([]Record, State, error)
 	// Scan returns about limit records in no particular order, and the cursor of the next page,
-	// which is empty after the last one. It scans all records, or the records of an index. It
+	// which is empty after the last page. It scans all records, or the records of an index. It
 	// returns a record that exists during the whole scan at least once.
 	Scan(ctx context.Context, topic *Topic, index, cursor string, limit int) ([]Record, string, error)
 	// Last returns at most limit records of an index with the highest scores, in no particular
 	// order.
 	Last(ctx context.Context, topic *Topic, index string, limit int) ([]Record, error)
-	// Commit makes changes and returns the revision of the last one. It returns errs.Conflict if
+	// Commit makes changes and returns the revision of the last change. It returns errs.Conflict if
 	// something is not as expected, errs.NotFound if a record to delete does not exist, or ErrFull.
 	// On success and with ErrFull it also drops some expired records.
 	Commit(ctx context.Context, topic *Topic, c Commit) (uint64, error)

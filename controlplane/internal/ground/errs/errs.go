@@ -45,7 +45,7 @@ func (c Code) Error() string { return string(c) }
 // Error is an error with a code.
 type Error struct {
 	Code Code
-	// Detail is for the client: what happened and what to do. It is empty if the code says enough.
+	// Detail is for the client: the cause and the remedy. It is empty if the code says enough.
 	Detail string
 	// Cause is for the log; nil if Detail says enough.
 	Cause error
@@ -68,7 +68,8 @@ func (e *Error) Unwrap() error { return e.Cause }
 // Is reports whether target is the error's code.
 func (e *Error) Is(target error) bool { return target == e.Code }
 
-// CodeOf returns the code and the detail of the outermost error that has one; false if none has.
+// CodeOf returns the code and the detail of the outermost error with a code; false if there is
+// none.
 func CodeOf(err error) (code Code, detail string, ok bool) {
 	var e *Error
 	if errors.As(err, &e) {

@@ -7,7 +7,7 @@ import (
 )
 
 // Period calls do after each period until ctx ends. A call that takes longer than a period delays
-// the next one.
+// the next call.
 func Period(ctx context.Context, period time.Duration, do func(context.Context)) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()

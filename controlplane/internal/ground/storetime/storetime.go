@@ -18,7 +18,7 @@ const (
 	patience = time.Second
 )
 
-// Clock is the store's clock. Make one with New. It is safe for concurrent use.
+// Clock is the store's clock. Make a Clock with New. It is safe for concurrent use.
 type Clock struct {
 	wall func() time.Time
 	log  *slog.Logger
@@ -63,7 +63,7 @@ func (c *Clock) Warning() string {
 	return c.describe()
 }
 
-// describe is Warning for a caller that holds the lock.
+// describe returns the text of Warning. The caller holds the lock.
 func (c *Clock) describe() string {
 	side := "ahead of"
 	if c.ahead < 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Service accepts the reports of nodes and answers questions about them. Make one with New. It is
-// safe for concurrent use.
+// Service accepts the reports of nodes and answers questions about them. Make a Service with New.
+// It is safe for concurrent use.
 type Service struct {
 	store   Store
 	sets    Sets
@@ -108,7 +108,7 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 }
 
 // save stores refusals, and before them the refusals that the store has not accepted yet. If the
-// store does not accept them now, it gets them later, at most as many as this replica remembers.
+// store does not accept them now, it gets them later, as far as this replica remembers them.
 func (s *Service) save(ctx context.Context, fresh []Decision) error {
 	s.mu.Lock()
 	all := append(s.unsaved, fresh...)

@@ -8,7 +8,7 @@ import (
 // Summary finds the heaviest keys of a stream with a fixed number of counters: the space-saving
 // algorithm of Metwally, Agrawal and El Abbadi. With m counters and a total of N, the true weight
 // of a key is at most its Count and at least Count - Over. Over is at most N/m, and every key with
-// a weight above N/m has a counter. Make one with NewSummary.
+// a weight above N/m has a counter. Make a Summary with NewSummary.
 type Summary struct {
 	room  int
 	total int64
@@ -36,7 +36,7 @@ func (s *Summary) Len() int { return len(s.order) }
 func (s *Summary) Total() int64 { return s.total }
 
 // Add adds a weight to a key, of which up to over may belong to other keys, and returns the key's
-// counter. If there is no free counter, the key takes over the smallest one.
+// counter. If there is no free counter, the key takes over the smallest counter.
 func (s *Summary) Add(key string, weight, over int64) *Counter {
 	s.total += weight
 	c := s.of[key]

@@ -112,7 +112,7 @@ func (t *tops) noteReport(c *policies.Compiled, m *wire.Decisions, now time.Time
 		}
 		return t.now.countsOf(p)
 	}
-	// add adds a caller, unless its whole count may belong to others.
+	// add adds a caller, unless its whole count may belong to other callers.
 	add := func(s *Summary, caller *wire.CallerCount) {
 		if own := caller.Count - caller.Over; own > 0 {
 			counter := s.Add(caller.Bucket.String(), caller.Count, caller.Over)

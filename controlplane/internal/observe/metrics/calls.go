@@ -6,7 +6,7 @@ import (
 )
 
 // Calls counts the decisions of the gRPC rate limit service, in the words of the filter's own
-// counters. Make one with Metrics.Calls.
+// counters. Make a Calls with Metrics.Calls.
 type Calls struct {
 	metrics                  *Metrics
 	calls, decisions, source *prometheus.CounterVec

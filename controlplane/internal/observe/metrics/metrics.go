@@ -14,7 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
-// Metrics is one set of metrics with a registry of its own. Make one with New.
+// Metrics is one set of metrics with a registry of its own. Make a Metrics with New.
 type Metrics struct {
 	registry *prometheus.Registry
 

@@ -17,7 +17,7 @@ type Query struct {
 	Kind     Kind
 	// Step is a multiple of the kind's step; Range is a multiple of Step.
 	Step, Range time.Duration
-	// Most is the maximum number of series; those with the highest totals are returned.
+	// Most is the maximum number of series; the series with the highest totals are returned.
 	Most int
 }
 

@@ -25,7 +25,7 @@ type sample struct {
 func newSample() *sample { return &sample{used: map[uint64]int64{}} }
 
 // add counts the tokens of a caller, and reports whether the caller is new in the sample. Tokens
-// below 0 came back: if the caller has used none in this span, they belong to an earlier one.
+// below 0 came back: if the caller has used none in this span, they belong to an earlier span.
 func (s *sample) add(hash uint64, n int64) bool {
 	if used, known := s.used[hash]; known && n < 0 {
 		s.used[hash] = max(used+n, 0)

@@ -35,7 +35,7 @@ const (
 	topsKept               = 3
 )
 
-// Step is the length of a slot.
+// Step returns the length of a slot.
 func (k Kind) Step() time.Duration {
 	if k != Fine {
 		return coarseStep
@@ -43,7 +43,7 @@ func (k Kind) Step() time.Duration {
 	return fineStep
 }
 
-// Kept is the number of slots kept.
+// Kept returns the number of slots that are kept.
 func (k Kind) Kept() int64 {
 	switch k {
 	case Tops:
@@ -146,8 +146,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Service is the history as this replica knows it. Make one with New. It is safe for concurrent
-// use.
+// Service is the history as this replica knows it. Make a Service with New. It is safe for
+// concurrent use.
 type Service struct {
 	Config
 

@@ -28,8 +28,8 @@ const (
 // Side is the decisions of nodes with one version about a policy.
 type Side struct {
 	// Decided are requests that the enforced policy let through or refused, Refused the refused
-	// ones. Unsure are requests decided without the bucket: by a share, after a failure, or at a
-	// bound.
+	// requests. Unsure are requests decided without the bucket: by a share, after a failure, or at
+	// a bound.
 	Decided, Refused, Unsure int64
 	// Waited are requests that waited for tokens of the control plane; Held is their total waiting
 	// time.

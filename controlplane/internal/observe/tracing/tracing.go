@@ -22,8 +22,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Tracing makes spans. Make one with Start. A nil Tracing makes none. It is safe for concurrent
-// use.
+// Tracing makes spans. Make a Tracing with Start. A nil Tracing makes none. It is safe for
+// concurrent use.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
@@ -69,7 +69,7 @@ func Start(ctx context.Context, endpoint, version string, log *slog.Logger) (*Tr
 	return &Tracing{provider: provider, tracer: provider.Tracer("github.com/weir-proxy/weir")}, nil
 }
 
-// Provider is for libraries that make their own spans; nil without tracing.
+// Provider returns the provider for libraries that make their own spans; nil without tracing.
 func (t *Tracing) Provider() trace.TracerProvider {
 	if t == nil {
 		return nil

@@ -37,7 +37,7 @@ type Item struct {
 	File string `json:"file"`
 	// Line is counted from 1; 0 if the item has none.
 	Line int `json:"line"`
-	// What names the item in the words of the source.
+	// What: the name of the item in the words of the source.
 	What    string  `json:"item"`
 	Verdict Verdict `json:"verdict"`
 	// Reason is the difference, or advice; empty without either.

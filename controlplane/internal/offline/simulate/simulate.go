@@ -105,7 +105,7 @@ type Change struct {
 	Callers  []Caller `json:"callers"`
 }
 
-// Simulation replays logs. Make one with New.
+// Simulation replays logs. Make a Simulation with New.
 type Simulation struct {
 	o       Options
 	fields  *fields

@@ -121,8 +121,8 @@ type Store interface {
 	ConsumerLog(ctx context.Context, after uint64) (Log, error)
 }
 
-// Service answers questions about consumers and sends their changes to nodes. Make one with New. It
-// is safe for concurrent use.
+// Service answers questions about consumers and sends their changes to nodes. Make a Service with
+// New. It is safe for concurrent use.
 type Service struct {
 	store Store
 	now   func() time.Time

@@ -18,8 +18,8 @@ func (s *Service) Refresh(ctx context.Context) error {
 	return s.Follow(ctx, nil)
 }
 
-// Follow is Refresh, unless a poll shows that this replica already has all changes. head is the
-// store's head; nil if the poll could not read it.
+// Follow reads the changes like Refresh, unless a poll shows that this replica already has them
+// all. head is the store's head; nil if the poll could not read it.
 func (s *Service) Follow(ctx context.Context, head *docs.Head) (err error) {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()

@@ -70,8 +70,8 @@ func missingChanges(held Log, bans map[keyhash.Key]Record, gone map[keyhash.Key]
 }
 
 // examineStore checks from time to time that the store has all parts of this replica's records:
-// eviction, or an operator, may delete one part and leave the others. In that case this replica
-// gives its records back.
+// eviction, or an operator, may delete one part and leave the other parts. In that case this
+// replica gives its records back.
 func (s *Service) examineStore(ctx context.Context, held Log) error {
 	now := s.now()
 	// Choose a ban and the latest record for the check.
@@ -188,7 +188,8 @@ func (s *Service) repayStore(ctx context.Context) error {
 	return s.regainChanges(ctx, held, false)
 }
 
-// giveAll is repayStore for a store that does not go back in the meantime.
+// giveAll gives back all records, like repayStore, to a store that does not go back in the
+// meantime.
 func (s *Service) giveAll(ctx context.Context) error {
 	if err := s.dropReplaced(ctx); err != nil {
 		return err

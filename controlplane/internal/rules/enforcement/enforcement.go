@@ -182,7 +182,7 @@ type Store interface {
 	// revision, it returns only the revision.
 	Enforcement(ctx context.Context, known uint64) (Document, error)
 	// WriteEnforcement replaces the document and stores the entries. The error is errs.Conflict if
-	// the stored document is not the expected one.
+	// the stored document is not the expected document.
 	WriteEnforcement(ctx context.Context, w Write) error
 }
 

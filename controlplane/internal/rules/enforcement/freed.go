@@ -111,7 +111,7 @@ func (f Freed) same(other Freed) bool {
 
 // renewRevisions gives new revisions to changes that some replica did not know, so that nodes of
 // all replicas receive them: a node skips changes before its revision. Each revision gets at most
-// as many changes as a message has room for, wire.MaxFreed. It returns the last revision.
+// wire.MaxFreed changes, the room of a message. It returns the last revision.
 func (f *FreedBuckets) renewRevisions(revision uint64, known ...FreedBuckets) (last uint64) {
 	f.List = slices.Clone(f.List)
 	renewed := 0

@@ -26,8 +26,8 @@ const (
 	resource = "enforcement"
 )
 
-// Service manages enforcement on this replica. Make one with New, and call Follow all the time. It
-// is safe for concurrent use.
+// Service manages enforcement on this replica. Make a Service with New, and call Follow all the
+// time. It is safe for concurrent use.
 type Service struct {
 	store Store
 	now   func() time.Time
@@ -343,9 +343,9 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 }
 
 // After returns the message for a node at a revision, and a channel that is closed when there may
-// be another. news is false if there is nothing new. A node may be ahead because another replica
-// sent it orders; only a node that has waited is corrected. A node that is far behind receives the
-// changed buckets in several messages with increasing revisions.
+// be a newer message. news is false if there is nothing new. A node may be ahead because another
+// replica sent it orders; only a node that has waited is corrected. A node that is far behind
+// receives the changed buckets in several messages with increasing revisions.
 func (s *Service) After(revision uint64, waited bool) (message []byte, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

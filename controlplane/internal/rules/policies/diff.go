@@ -233,7 +233,7 @@ func compareFacts(was, is []fact) (changes []FieldChange) {
 	return changes
 }
 
-// changeTo returns the change from one value of a field to another, and whether they differ.
+// changeTo returns the change from one value of a field to the next, and whether they differ.
 func (f fact) changeTo(next fact) (FieldChange, bool) {
 	c := FieldChange{
 		Field: next.field, Before: f.text, After: next.text,

@@ -38,9 +38,9 @@ func (s *Service) nextNumber(state State) uint64 {
 	return newest + 1
 }
 
-// Refresh reads the versions in force from the store and returns the current one, nil if the store
-// is empty. After an error the versions in force stay. If the store has lost versions in force that
-// this replica has, this replica gives them back.
+// Refresh reads the versions in force from the store and returns the current version, nil if the
+// store is empty. After an error the versions in force stay. If the store has lost versions in
+// force that this replica has, this replica gives them back.
 func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 	state, err := s.store.State(ctx)
 	if err != nil {
@@ -68,8 +68,8 @@ func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 	return s.adopt(ctx, state)
 }
 
-// Follow is Refresh, unless a poll shows that this replica already has the store's state. state is
-// nil if the poll could not read it.
+// Follow reads the versions like Refresh, unless a poll shows that this replica already has the
+// store's state. state is nil if the poll could not read it.
 func (s *Service) Follow(ctx context.Context, state *State) error {
 	if state != nil {
 		held, _ := s.Active()
@@ -299,8 +299,8 @@ func (s *Service) noteLost(held Active, state State) {
 		"version", state.Current, "digest", state.Digest)
 }
 
-// forget drops all remembered versions except the given ones: the store may use their numbers for
-// other versions now.
+// forget drops all remembered versions except the given versions: the store may use their numbers
+// for other versions now.
 func (s *Service) forget(but Active) {
 	s.mu.Lock()
 	clear(s.versions)

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 )
 
-// Rollback makes the document of an older version the next one. c names the replaced version and
-// the author, and may be a dry run; its document is not used. The errors are the errors of Put,
+// Rollback makes the document of an older version the next version. c names the replaced version
+// and the author, and may be a dry run; its document is not used. The errors are the errors of Put,
 // ErrNotFound, and ErrUnreadable, which wraps the reason why this build cannot read the document.
 func (s *Service) Rollback(ctx context.Context, number uint64, c Change) (Outcome, error) {
 	v, err := s.store.Load(ctx, number)

@@ -22,8 +22,8 @@ type Change struct {
 	Any      bool
 	Document []byte
 	Format   policydoc.Format
-	// Edit, if not nil, makes the new document from the current one, and keeps its format. With Any
-	// it is called again if there is a newer version. Put returns its errors.
+	// Edit, if not nil, makes the new document from the current document, and keeps its format.
+	// With Any it is called again if there is a newer version. Put returns its errors.
 	Edit func(document []byte, format policydoc.Format) ([]byte, error)
 	// Entry names the author, for the version and the audit; Put fills in the rest.
 	Entry audit.Entry
@@ -111,7 +111,7 @@ func (s *Service) putChange(ctx context.Context, c Change) (Outcome, error) {
 	if err := checkState(state, c, partly); err != nil {
 		return Outcome{}, err
 	}
-	// Make the new document and read it, and the current one.
+	// Make the new document. Read the new and the current document.
 	c, err = s.applyEdit(ctx, state, c)
 	if err != nil {
 		return Outcome{}, err

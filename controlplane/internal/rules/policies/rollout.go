@@ -66,7 +66,7 @@ func sameRollout(a, b *Rollout) bool {
 
 // Includes reports whether a node has the draft. It depends only on a hash of the node's id: the
 // same share always includes the same nodes, and a larger share includes all nodes of a smaller
-// one.
+// share.
 func (r Rollout) Includes(node string) bool {
 	sum := sha256.Sum256([]byte(node))
 	percentile, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:]), Everyone)

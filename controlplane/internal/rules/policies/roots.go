@@ -94,8 +94,8 @@ type goneKey struct {
 	root, window quota.Span
 }
 
-// findGone returns the limits that are gone after a set has replaced another: the limits that were
-// gone before, and the old limits without a successor in their list.
+// findGone returns the limits that are gone after a set has replaced another set: the limits that
+// were gone before, and the old limits without a successor in their list.
 func findGone(set, before *policy.Set, gone Gone, now time.Time) Gone {
 	live, all := map[goneKey]bool{}, map[goneKey]time.Time{}
 	// Collect the limits of the new set.

@@ -22,7 +22,7 @@ const remembered = 32
 // the size of its document.
 const rememberedBytes = 4 << 20
 
-// Service manages the policy set. Make one with New. It is safe for concurrent use.
+// Service manages the policy set. Make a Service with New. It is safe for concurrent use.
 type Service struct {
 	store Store
 	now   func() time.Time
@@ -108,8 +108,8 @@ func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	return c, nil
 }
 
-// exact is At for a version with a known digest: it forgets another version with that number. The
-// error is errs.Conflict if the store has another version.
+// exact returns a version like At, by number and digest: it forgets another version with that
+// number. The error is errs.Conflict if the store has another version.
 func (s *Service) exact(ctx context.Context, number uint64, digest string) (*Compiled, error) {
 	if number == 0 {
 		return nil, ErrNotFound

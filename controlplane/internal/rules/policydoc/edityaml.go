@@ -138,7 +138,7 @@ func (e edit) splice(doc []byte, at int) ([]byte, error) {
 	if list == nil || list.Kind != yaml.SequenceNode || list.Style&yaml.FlowStyle != 0 || len(list.Content) == 0 {
 		return nil, errNotSpliced
 	}
-	// Find the lines of the policy, or of the last one for a new policy.
+	// Find the lines of the policy, or of the last policy for a new policy.
 	lines := bytes.SplitAfter(doc, []byte("\n"))
 	index := at
 	if at < 0 {

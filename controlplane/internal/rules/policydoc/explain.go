@@ -102,7 +102,7 @@ func explainProblem(p policy.Problem, value *yaml.Node) string {
 // guess is the guess that the decoder has added to the reason.
 func explainUnknown(p policy.Problem, guess string) string {
 	if better := guessPlace(p.Path); better != "" && (guess == "" || strings.HasPrefix(guess, ": did you mean ")) {
-		return unknownField + better // A field with this very name is likelier than a similar one.
+		return unknownField + better // A field with this very name is likelier than a similar name.
 	}
 	if better := sameAs(p.Path); better != "" && guess == "" {
 		return unknownField + better

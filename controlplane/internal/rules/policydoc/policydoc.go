@@ -100,7 +100,8 @@ func parseText(doc []byte, format Format) (policy.Node, error) {
 	return node, err
 }
 
-// parseAll is parseText, but continues after values that YAML has and the policy language does not.
+// parseAll parses like parseText, but continues after values that YAML has and the policy language
+// does not.
 func parseAll(doc []byte, format Format) (policy.Node, policy.Problems, error) {
 	if reason := somethingElse(doc); reason != "" {
 		return policy.Node{}, nil, &SyntaxError{Line: 1, Reason: reason}

@@ -22,7 +22,7 @@ var recent struct {
 	}
 }
 
-// parseRemembered is Parse for a document that may have been read a moment ago.
+// parseRemembered parses like Parse a document that may have been read a moment ago.
 func parseRemembered(doc []byte, format Format) (policy.Node, error) {
 	if len(doc) < recentFrom {
 		return parseText(doc, format)

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// LoadNew is Load for a document that an operator sends now. It also refuses the problems that
+// LoadNew loads like Load a document that an operator sends now. It also refuses the problems that
 // Unmeant finds; stored documents may have them.
 func LoadNew(doc []byte, format Format) (*policy.Set, error) {
 	set, err := Load(doc, format)

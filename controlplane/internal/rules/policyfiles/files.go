@@ -109,7 +109,7 @@ func isPolicyFile(file string) bool {
 // mostBelow bounds the number of entries that policyFileBelow reads.
 const mostBelow = 10 * MaxFiles
 
-// policyFileBelow returns a policy file below a folder, or below a link to one, as Kubernetes
+// policyFileBelow returns a policy file below a folder, or below a link to a folder, as Kubernetes
 // mounts a ConfigMap. It returns "" for a file, and for a folder that cannot be listed.
 func policyFileBelow(folder string) (found string) {
 	seen := 0

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// commonMethods are the methods that a misspelt word may stand for. rareMethods are registered
+// commonMethods are the methods that a misspelt word may mean. rareMethods are registered
 // methods that look similar to them (RFC 9110, WebDAV, caches).
 var (
 	commonMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}

@@ -31,7 +31,7 @@ type Limit struct {
 	// Burst is the burst of a bucket in tokens, or the number of requests that may wait in a leaky
 	// bucket. 0 without a bucket.
 	Burst int64 `json:"burst,omitempty"`
-	// Own is true if callers bring limits of their own, up to this one.
+	// Own is true if callers bring limits of their own, up to this limit.
 	Own bool `json:"own,omitempty"`
 }
 

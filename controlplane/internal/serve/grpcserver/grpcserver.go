@@ -89,7 +89,8 @@ type Config struct {
 	Now     func() time.Time
 }
 
-// Server serves the services that are registered with it. Make one with New; Close it in any case.
+// Server serves the services that are registered with it. Make a Server with New; Close it in any
+// case.
 type Server struct {
 	config  Config
 	socket  net.Listener

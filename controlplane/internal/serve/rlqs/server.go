@@ -55,7 +55,7 @@ const (
 	IgnoredUnfit   = "unfit"
 )
 
-// Server serves filters. Make one with New, register it, and call Run.
+// Server serves filters. Make a Server with New, register it, and call Run.
 type Server struct {
 	pb.UnimplementedRateLimitQuotaServiceServer
 	engine *Engine

@@ -61,7 +61,7 @@ type Config struct {
 	Now      func() time.Time
 }
 
-// Service answers calls. Make one with New. It is safe for concurrent use.
+// Service answers calls. Make a Service with New. It is safe for concurrent use.
 type Service struct {
 	rlspb.UnimplementedRateLimitServiceServer
 	config    Config

@@ -43,7 +43,7 @@ var (
 	protocolKey = []byte("protocol")
 )
 
-// Store is the embedded store. Make one with Open. It is safe for concurrent use.
+// Store is the embedded store. Make a Store with Open. It is safe for concurrent use.
 type Store struct {
 	db    *bolt.DB
 	log   *slog.Logger
@@ -217,7 +217,7 @@ func (s *Store) saveRegularly() {
 	}
 }
 
-// Save writes what has changed since the last save.
+// Save writes the changes since the last save.
 func (s *Store) Save() error { return s.saveFile(false) }
 
 // Saved returns the time since the counters were last saved, and the error of the last save; nil if

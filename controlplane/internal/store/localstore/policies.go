@@ -17,7 +17,7 @@ import (
 
 // rolloutKey in the meta bucket has the number of the current version, the revision and the rollout
 // under way, JSON. It is absent before the first rollout: then the newest version is the current
-// one.
+// version.
 var rolloutKey = []byte("rollout")
 
 // State implements policies.Store.

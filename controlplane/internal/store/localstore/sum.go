@@ -28,8 +28,8 @@ var (
 const (
 	// madeBy is the last transaction of a new file.
 	madeBy = 1
-	// sumsRest times the duration of the last computation is the pause before the next one: writes
-	// wait during a computation.
+	// sumsRest times the duration of the last computation is the pause before the next computation:
+	// writes wait during a computation.
 	sumsRest = 20
 	// ofAll and ofChanges name the data that sums cover.
 	ofAll, ofChanges = 1, 2

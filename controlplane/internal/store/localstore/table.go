@@ -67,7 +67,8 @@ func (t *table[L]) doubt(key hash, now quota.Instant, ask lease.Ask, percent int
 }
 
 // grant calls decide with the bucket's ledger, or with a fresh ledger in doubt, and stores the
-// result. drafts has the second ledgers: a draft's ledger that was promoted replaces the main one.
+// result. drafts has the second ledgers: a draft's ledger that was promoted replaces the main
+// ledger.
 func (t *table[L]) grant(
 	now quota.Instant, it leases.Item, drafts *table[L], doubtful bool,
 	decide func(L, quota.Instant, lease.Ask) (L, lease.Grant), fresh func(lease.Ask) L,
@@ -110,7 +111,7 @@ func (c change) apply(saved *bolt.Bucket) error {
 }
 
 // needed reports whether a draft's ledger must be kept because the main ledger still owes tokens:
-// an absent draft's ledger would start as a copy of the main one.
+// an absent draft's ledger would start as a copy of the main ledger.
 func (t *table[L]) needed(key hash, now quota.Instant) bool {
 	if t.main == nil {
 		return false

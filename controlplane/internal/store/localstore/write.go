@@ -35,8 +35,8 @@ func writeChange[T any](ctx context.Context, s *Store, change func(*bolt.Tx) (T,
 	})
 }
 
-// transact makes a change of the file in one transaction, after earlier ones. A disk that does not
-// answer delays callers by at most diskPatience. If the change has begun, it may still be made
+// transact makes a change of the file in one transaction, after earlier changes. A disk that does
+// not answer delays callers by at most diskPatience. If the change has begun, it may still be made
 // later.
 func transact[T any](ctx context.Context, s *Store, change func(*bolt.Tx) (T, error)) (T, error) {
 	var none T

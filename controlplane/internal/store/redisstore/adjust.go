@@ -28,7 +28,7 @@ var replaceBucket = redis.NewScript(auditScript + adjustScript)
 func (s *Store) Adjust(
 	ctx context.Context, it leases.Item, c lease.Change, entry audit.Entry,
 ) (lease.Holding, error) {
-	// Encode the audit entry, if there is one.
+	// Encode the audit entry, if the change has an entry.
 	text := ""
 	if entry.Action != "" {
 		var err error
@@ -112,7 +112,7 @@ func (s *Store) applyChange(
 	return packLedger(l), l.Forgettable(), held
 }
 
-// ledgerOf returns the ledger that an item uses: the draft's or the main one.
+// ledgerOf returns the ledger that an item uses: the draft's or the main ledger.
 func ledgerOf[L lease.Counted[L]](
 	raw twins, it leases.Item, doubt bool, read func(string) (L, bool), fresh func() L,
 ) L {

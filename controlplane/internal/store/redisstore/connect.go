@@ -20,8 +20,8 @@ import (
 )
 
 // Time-outs of connections to Redis; contexts of callers are usually shorter. They are variables
-// because the package's tests set longer ones: a test must pass also on a machine where Redis waits
-// a second for a processor.
+// because the package's tests set longer times: a test must pass also on a machine where Redis
+// waits a second for a processor.
 var (
 	dialTimeout = 500 * time.Millisecond
 	ioTimeout   = time.Second
@@ -52,8 +52,8 @@ func defaultOptions() *redis.UniversalOptions {
 // answers that a slot has moved.
 const topologyAge = time.Second
 
-// clusterPool is the least size of a connection pool to a cluster's server, unless the URL sets
-// one. A request with buckets of all tags needs one connection for each tag of the server at once;
+// clusterPool is the least size of a connection pool to a cluster's server, unless the URL sets a
+// size. A request with buckets of all tags needs one connection for each tag of the server at once;
 // the default of go-redis depends on the number of processors.
 const clusterPool = tagCount / 2
 

@@ -17,8 +17,8 @@ const (
 	deploymentTime = 10 * time.Minute
 )
 
-// Deployment reports whether another deployment uses the store: one that shares no mark with this
-// deployment. If not, it notes the marks of this deployment.
+// Deployment reports whether another deployment uses the store: a deployment that shares no mark
+// with this deployment. If not, it notes the marks of this deployment.
 func (s *Store) Deployment(ctx context.Context, marks []string) (another bool, err error) {
 	held, err := s.client.Get(ctx, keyDeployment).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {

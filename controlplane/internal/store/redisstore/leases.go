@@ -31,7 +31,7 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	grants := make([]lease.Grant, len(items))
 	var wait sync.WaitGroup
 	for k := range shards {
-		if k+1 == len(shards) { // The last, mostly the only one, needs no goroutine.
+		if k+1 == len(shards) { // The last shard, mostly the only shard, needs no goroutine.
 			ends[k] = s.grantShard(ctx, shards[k], grants)
 			break
 		}
@@ -220,7 +220,7 @@ func (s *Store) windowsCharge(it *leases.Item) []byte {
 
 // outlives returns the least time for which the store keeps a draft's ledger. It keeps the main
 // ledger no longer: usually until neither ledger owes anything. A draft's ledger that is missing
-// starts as a copy of the main one, with its use.
+// starts as a copy of the main ledger, with its use.
 func outlives(it *leases.Item) quota.Span {
 	main := it.Ask
 	if it.Draft {

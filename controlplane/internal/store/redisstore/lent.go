@@ -20,9 +20,9 @@ import (
 
 // If a server loses permits of requests in flight, the control planes give them back: each
 // remembers its answers for as long as permits last. A server writes in order. So if it still has
-// the last answer it has lost nothing, and no permit is in doubt. If it lacks one, permits are in
-// doubt for leases.GivenBackIn. In that time every control plane notices the loss and repeats its
-// claims.
+// the last answer it has lost nothing, and no permit is in doubt. If it lacks an answer, permits
+// are in doubt for leases.GivenBackIn. In that time every control plane notices the loss and
+// repeats its claims.
 
 //go:embed scripts/lent.lua
 var lentScript string
@@ -157,7 +157,7 @@ func (s *Store) mark(ctx context.Context, p *part, key func(tag byte) string, at
 // permits. It marks the permits as in doubt if the server has lost some, or if this control plane
 // does not remember enough to know.
 func (s *Store) giveBack(ctx context.Context, p *part) error {
-	// Find the claims that are still valid, and ask for the latest ones.
+	// Find the claims that are still valid, and ask for the latest claims.
 	now := s.age()
 	claims := s.lent.Claims(now, func(bucket keyhash.Key) bool { return slices.Contains(p.tags, bucketTag(bucket)) })
 	known := s.lent.KnownIn(now)

@@ -31,7 +31,7 @@ func lostKey(tag byte) string   { return taggedKey(tag, "lost") }
 func serverKey(tag byte) string { return taggedKey(tag, "server") }
 
 // secretlessLooks is the number of looks in a row without a secret after which a control plane that
-// has never known it makes a new one. Control planes look three times a second.
+// has never known it makes a new secret. Control planes look three times a second.
 const secretlessLooks = 20
 
 // errSecretLost means that the store has lost the secret, and another control plane may give it

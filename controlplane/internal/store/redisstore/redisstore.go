@@ -66,7 +66,7 @@ var (
 	countNodes    = redis.NewScript(countScript)
 )
 
-// Store is the state in Redis. Make one with Open. It is safe for concurrent use.
+// Store is the state in Redis. Make a Store with Open. It is safe for concurrent use.
 type Store struct {
 	client redis.UniversalClient
 	// people is the client for commands of people; see lanes.

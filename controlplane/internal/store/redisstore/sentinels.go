@@ -199,7 +199,7 @@ func (s *sentinels) note(sentinel string, said word, err error) {
 		s.primary = best
 		return
 	}
-	// Use the new primary, and close the connections to the old one.
+	// Use the new primary, and close the connections to the old primary.
 	first := s.primary.addr == ""
 	if !first {
 		s.log.Warn("the Sentinels have made another Redis the primary", "server", best.addr, "before", s.primary.addr,

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A verb says what the grant script does with a bucket: the kind of its item, or a charge of the
-// item's other ledger, the main one or the draft's. Two flags may be added: the bucket is of a
+// A verb is the grant script's act on a bucket: the kind of its item, or a charge of the item's
+// other ledger, the main ledger or the draft's. Two flags may be added: the bucket is of a
 // window algorithm, and the next bucket belongs to the same request.
 const (
 	chargesMain wire.ItemKind = iota + wire.KindClaim + 1

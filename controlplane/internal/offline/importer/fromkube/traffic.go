@@ -60,7 +60,7 @@ type rule struct {
 	tree          *importer.Tree
 	number        int
 	local, shared bool
-	// others: the object has further rules.
+	// others is true if the object has further rules.
 	others     bool
 	policy     importer.Policy
 	remarks    []string

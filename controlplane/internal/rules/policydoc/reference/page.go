@@ -26,7 +26,7 @@ Where a description is long, its rest is in the list below the table.
 // section is an object of the language, and where it stands.
 type section struct{ name, path string }
 
-// page is the whole page.
+// page returns the whole page.
 func page(all schemas) (string, error) {
 	var out strings.Builder
 	out.WriteString(head)
@@ -89,7 +89,7 @@ func writeSection(out *strings.Builder, all schemas, at section) (below []sectio
 	return below, nil
 }
 
-// pathOf is where the objects of a field stand: policies[].match.
+// pathOf returns the place of the objects of a field, like policies[].match.
 func pathOf(in section, field string, list bool) string {
 	path := field
 	if in.name != root {
@@ -164,7 +164,7 @@ func splitDescription(text string) (first, rest string, err error) {
 // columns is how wide a paragraph of the page may be.
 const columns = 100
 
-// wrapped is a paragraph of text, broken between words at a width.
+// wrapped returns a text as a paragraph, broken between words at a width.
 func wrapped(text string, columns int) string {
 	var out strings.Builder
 	width := 0
@@ -194,12 +194,12 @@ func code(text string, is bool) string {
 	return "`" + text + "`"
 }
 
-// words are what the types are called.
+// words are the names of the types on the page.
 var words = map[string]string{
 	"string": "text", "integer": "whole number", "boolean": "true", "object": "mapping", "array": "list",
 }
 
-// kind says what a field's value is.
+// kind describes a field's value.
 func kind(s schema, object string) string {
 	switch {
 	case s.Format == "span":
@@ -255,7 +255,7 @@ func bounds(s schema) string {
 	return ""
 }
 
-// listed are the words that are allowed. YAML 1.1 reads off as false, which is accepted and not
+// listed returns the allowed words as text. YAML 1.1 reads off as false, which is accepted and not
 // worth a word.
 func listed(words []string) string {
 	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "false" })

@@ -7,7 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// schema is what the page needs of a JSON schema. Fields are in the order of the description.
+// schema is the part of a JSON schema that the page needs. Fields are in the order of the
+// description.
 type schema struct {
 	Ref         string    `yaml:"$ref"`
 	Type        yaml.Node `yaml:"type"`
@@ -27,8 +28,8 @@ type schema struct {
 	OneOf       []schema  `yaml:"oneOf"`
 	Example     yaml.Node `yaml:"example"`
 
-	// XDefault and XRange say what a schema cannot; XDocument is a policy set that shows the
-	// object.
+	// XDefault and XRange are texts for facts that a schema cannot express; XDocument is a policy
+	// set that shows the object.
 	XDefault  string `yaml:"x-default"`
 	XRange    string `yaml:"x-range"`
 	XDocument string `yaml:"x-document"`
@@ -58,7 +59,7 @@ func readSchemas(text []byte) (schemas, error) {
 	return doc.Components.Schemas, nil
 }
 
-// fields are the properties of an object.
+// fields returns the properties of an object.
 func (s schema) fields() (all []fieldOf, err error) {
 	for i := 0; i+1 < len(s.Properties.Content); i += 2 {
 		f := fieldOf{name: s.Properties.Content[i].Value}
@@ -70,8 +71,8 @@ func (s schema) fields() (all []fieldOf, err error) {
 	return all, nil
 }
 
-// refers is the name of the object that a field has, alone, in a list or as one of several forms;
-// empty for none.
+// refers returns the name of the object that a field has, alone, in a list or as one of several
+// forms; empty for none.
 func (s schema) refers() (name string, list bool) {
 	switch {
 	case s.Ref != "":
@@ -88,7 +89,7 @@ func (s schema) refers() (name string, list bool) {
 	return "", false
 }
 
-// types are the words of a schema's type.
+// types returns the words of a schema's type.
 func (s schema) types() (all []string) {
 	if s.Type.Kind == yaml.ScalarNode {
 		return []string{s.Type.Value}
