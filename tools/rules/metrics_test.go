@@ -25,7 +25,8 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 		want["weir_"+strings.ReplaceAll(m[1], ".", "_")] = true
 	}
 	const metrics = "controlplane/internal/observe/metrics/"
-	plane := read(metrics+"metrics.go") + read(metrics+"calls.go") + read(metrics+"quotas.go")
+	plane := read(metrics+"metrics.go") + read(metrics+"calls.go") + read(metrics+"quotas.go") +
+		read(metrics+"connections.go") + read(metrics+"overrides.go") + read(metrics+"penalties.go")
 	for _, m := range regexp.MustCompile(`"(weir_[a-z_]+)"`).FindAllStringSubmatch(plane, -1) {
 		want[m[1]] = true
 	}

@@ -38,7 +38,7 @@ func TestHeldEntriesAnswerAsTheStoreDid(t *testing.T) {
 		return fmt.Sprint(list, next, err)
 	}
 	if held, read := h.InMemory(); !read.IsZero() || find(held, audit.Query{}, 5) == find(store, audit.Query{}, 5) {
-		t.Error("what was never read is held")
+		t.Error("entries that were never read are held")
 	}
 	for round := range 60 {
 		store.n += 7 * (round % 5)
@@ -67,6 +67,6 @@ func TestHeldEntriesAnswerAsTheStoreDid(t *testing.T) {
 	}
 	again, _ := h.InMemory()
 	if !reflect.DeepEqual(held, again) {
-		t.Error("a store that is away has changed what is held")
+		t.Error("a store that is away has changed the held entries")
 	}
 }

@@ -14,8 +14,10 @@ const ms = time.Millisecond
 
 // A timeline is written as steps: after how long something happens, what, and the state then.
 type step struct {
-	pass  time.Duration
-	event string // "ask" and "no" are requests that may and may not go through, "ok" and "fail" ends of allowed ones
+	pass time.Duration
+	// event is "ask" for a request that may go through, "no" for a request that may not, "ok" or
+	// "fail" for the end of an allowed request.
+	event string
 	state breaker.State
 }
 
@@ -112,7 +114,7 @@ func TestGroupTellsOfChanges(t *testing.T) {
 	g.Refused("a")
 	now = now.Add(3 * time.Second)
 	if !g.Closed("a") || g.Failing("a") != 3*time.Second {
-		t.Error("what is refused at once is not away, but fails")
+		t.Error("a call that is refused at once is not away, but fails")
 	}
 	for range 5 {
 		g.Report("c", broken)

@@ -9,15 +9,15 @@ import (
 )
 
 func TestCodes(t *testing.T) {
-	gone := errs.New(errs.NotFound, "there is none", "there is none: make one")
+	gone := errs.New(errs.NotFound, "there is none", "there is no thing: make a thing")
 	for name, c := range map[string]struct {
 		err    error
 		code   errs.Code
 		detail string
 		text   string
 	}{
-		"an error": {gone, errs.NotFound, "there is none: make one", "there is none"},
-		"wrapped": {fmt.Errorf("%w: 7", gone), errs.NotFound, "there is none: make one",
+		"an error": {gone, errs.NotFound, "there is no thing: make a thing", "there is none"},
+		"wrapped": {fmt.Errorf("%w: 7", gone), errs.NotFound, "there is no thing: make a thing",
 			"there is none: 7"},
 		"a code alone": {fmt.Errorf("writing: %w", errs.Conflict), errs.Conflict, "",
 			"writing: changed-meanwhile"},
@@ -31,7 +31,7 @@ func TestCodes(t *testing.T) {
 			t.Errorf("%s: %q %q %v, reads %q", name, code, detail, ok, c.err)
 		}
 		if ok && !errors.Is(c.err, c.code) || errors.Is(c.err, errs.Internal) {
-			t.Errorf("%s: errors.Is does not go by the code", name)
+			t.Errorf("%s: errors.Is does not compare the code", name)
 		}
 	}
 	if !errors.Is(fmt.Errorf("%w: 7", gone), gone) {

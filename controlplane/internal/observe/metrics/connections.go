@@ -24,3 +24,16 @@ func (c connections) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- prometheus.MustNewConstMetric(connectionsClosed, prometheus.CounterValue, float64(n.Closed), c.listener)
 }
+
+// Connections registers the metrics of the connections to a door.
+func (m *Metrics) Connections(door string, read func() access.Counts) {
+	m.registry.MustRegister(connections{door, read})
+}
+
+var (
+	connectionsOpen = prometheus.NewDesc("weir_connections",
+		"Connections to a listener, by whether a valid token was shown on them.", []string{"listener", "token"}, nil)
+	connectionsClosed = prometheus.NewDesc("weir_connections_closed_total",
+		"Connections without a valid token that were closed to make room for new connections.",
+		[]string{"listener"}, nil)
+)

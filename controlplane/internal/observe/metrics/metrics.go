@@ -10,8 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
 // Metrics is one set of metrics with a registry of its own. Make a Metrics with New.
@@ -175,6 +173,7 @@ func (m *Metrics) storeMetrics(register promauto.Factory) {
 
 // limitMetrics registers the metrics of requests by the policies that limit them.
 func (m *Metrics) limitMetrics(register promauto.Factory) {
+	// Tokens and requests.
 	m.tokens = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_tokens_granted_total",
 		Help: "Tokens that nodes were granted; for optimistic policies, the used tokens that nodes reported.",
@@ -191,11 +190,13 @@ func (m *Metrics) limitMetrics(register promauto.Factory) {
 		Name: "weir_refused_total",
 		Help: "Requests that nodes have refused, by their reports.",
 	}, []string{"policy", "tier"})
+	// Rollouts.
 	m.stopped = register.NewCounter(prometheus.CounterOpts{
 		Name: "weir_rollouts_stopped_total",
 		Help: "Rollouts that this replica has taken back by their rule, abort_if, or has tried to take back. " +
 			"Several replicas may count the same rollout.",
 	})
+	// Penalties.
 	m.penalties = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_penalties_begun_total",
 		Help: "Penalties that nodes have begun, by policy, and by whether they refuse or are in shadow.",
@@ -213,6 +214,7 @@ func (m *Metrics) limitMetrics(register promauto.Factory) {
 // Read registers the gauges. Call it once.
 func (m *Metrics) Read(g Gauges) {
 	m.registry.MustRegister(newCensus(g.Census), newOverrides(g.Enforcement))
+	// Gauges without labels. A gauge that this deployment does not have has a nil function.
 	for _, each := range []struct {
 		name, help string
 		read       func() float64
@@ -235,6 +237,7 @@ func (m *Metrics) Read(g Gauges) {
 			m.registry.MustRegister(prometheus.NewGaugeFunc(opts, each.read))
 		}
 	}
+	// The counter of the embedded store, and gauges with labels.
 	if g.Full != nil {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "weir_store_full_total",
@@ -262,11 +265,6 @@ func newByName(read func() map[string]float64, name, help, label string) byName 
 	return byName{read, prometheus.NewDesc(name, help, []string{label}, nil)}
 }
 
-func newPenalties(read func() (enforced, shadow int)) penalties {
-	return penalties{read, prometheus.NewDesc("weir_penalties",
-		"Penalties in force, by whether they refuse (enforce) or are in shadow.", []string{"state"}, nil)}
-}
-
 func newCensus(read func() Census) census {
 	return census{
 		read: read,
@@ -280,30 +278,6 @@ func newCensus(read func() Census) census {
 			"Envoys that share the buckets and do not apply the newest version.", nil, nil),
 	}
 }
-
-func newOverrides(read func() (orders map[string]int, bans int, unsaved bool)) overrides {
-	return overrides{
-		read: read,
-		orders: prometheus.NewDesc("weir_enforcement_override",
-			"Orders in force that win over the policy set, by the state that they order.", []string{"state"}, nil),
-		bans: prometheus.NewDesc("weir_enforcement_bans", "Partition keys that are banned.", nil, nil),
-		unsaved: prometheus.NewDesc("weir_enforcement_unsaved",
-			"1 while orders or bans are held in memory, since the store is away.", nil, nil),
-	}
-}
-
-// Connections registers the metrics of the connections to a door.
-func (m *Metrics) Connections(door string, read func() access.Counts) {
-	m.registry.MustRegister(connections{door, read})
-}
-
-var (
-	connectionsOpen = prometheus.NewDesc("weir_connections",
-		"Connections to a listener, by whether a valid token was shown on them.", []string{"listener", "token"}, nil)
-	connectionsClosed = prometheus.NewDesc("weir_connections_closed_total",
-		"Connections without a valid token that were closed to make room for new connections.",
-		[]string{"listener"}, nil)
-)
 
 // Values for Lost: the parts of a store that can be lost.
 const (

@@ -28,3 +28,14 @@ func (o overrides) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- prometheus.MustNewConstMetric(o.unsaved, prometheus.GaugeValue, held)
 }
+
+func newOverrides(read func() (orders map[string]int, bans int, unsaved bool)) overrides {
+	return overrides{
+		read: read,
+		orders: prometheus.NewDesc("weir_enforcement_override",
+			"Orders in force that win over the policy set, by the state that they order.", []string{"state"}, nil),
+		bans: prometheus.NewDesc("weir_enforcement_bans", "Partition keys that are banned.", nil, nil),
+		unsaved: prometheus.NewDesc("weir_enforcement_unsaved",
+			"1 while orders or bans are held in memory, since the store is away.", nil, nil),
+	}
+}

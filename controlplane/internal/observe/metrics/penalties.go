@@ -25,3 +25,8 @@ func stateOf(shadow bool) string {
 	}
 	return "enforce"
 }
+
+func newPenalties(read func() (enforced, shadow int)) penalties {
+	return penalties{read, prometheus.NewDesc("weir_penalties",
+		"Penalties in force, by whether they refuse (enforce) or are in shadow.", []string{"state"}, nil)}
+}

@@ -102,6 +102,7 @@ func settingFacts(set *policy.Set) map[string][]fact {
 		tier = set.Tiers[id.DefaultTier]
 	}
 	return map[string][]fact{
+		// The reading of requests.
 		"identity": {
 			{field: "client_ip.trusted_hops", text: strconv.Itoa(id.TrustedHops)},
 			{field: "client_ip.ipv6_prefix", text: strconv.Itoa(id.IPv6Prefix)},
@@ -113,11 +114,13 @@ func settingFacts(set *policy.Set) map[string][]fact {
 		},
 		"match": routingFacts(set),
 		"tiers": {{field: "names", list: set.Tiers}},
+		// The answers.
 		"headers": {
 			{field: "standard", text: set.Headers.Standard.String()},
 			{field: "legacy", text: set.Headers.Legacy.String()},
 			{field: "envoy_ratelimited", text: set.Headers.Marks()},
 		},
+		// Callers and requests with other rules.
 		"exempt": {
 			{field: "client_ips", list: rangeTexts(set.Exempt.ClientIPs)},
 			{field: "paths", list: set.Exempt.Paths},

@@ -122,6 +122,7 @@ func brokenJSON(doc []byte, at int, reason string) string {
 	if at < 0 || at >= len(doc) {
 		return reason
 	}
+	// Explain mistakes by the byte and the text before it.
 	before := bytes.TrimRight(doc[:at], " \t\r\n")
 	c := doc[at]
 	switch {
@@ -142,6 +143,7 @@ func brokenJSON(doc []byte, at int, reason string) string {
 	case c == '_' && bytes.ContainsAny(before[len(before)-1:], "0123456789"):
 		return "a number has digits only: leave the _ out"
 	}
+	// A word without quotes begins before the byte.
 	if strings.Contains(reason, "in literal") || isAfterValue(reason) {
 		begin := len(bytes.TrimRightFunc(doc[:at], isInWord))
 		if word := aPlainText.Find(doc[begin:]); begin < at && bytes.ContainsFunc(word, unicode.IsLetter) {

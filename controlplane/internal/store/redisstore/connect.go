@@ -156,6 +156,7 @@ func locate(text string) (*location, error) {
 func (l *location) set(name, value string) error {
 	var err error
 	switch o := l.options; name {
+	// The servers.
 	case "addr":
 		host, port, wrong := net.SplitHostPort(value)
 		if wrong != nil || host == "" || port == "" {
@@ -166,6 +167,7 @@ func (l *location) set(name, value string) error {
 		l.cluster, err = strconv.ParseBool(value)
 	case "master_name":
 		o.MasterName = value
+	// The passwords and the files.
 	case "sentinel_username":
 		o.SentinelUsername = value
 	case "sentinel_password":
@@ -180,6 +182,7 @@ func (l *location) set(name, value string) error {
 		l.key = value
 	case "server_name":
 		l.serverName = value
+	// The keys and the connections.
 	case "prefix":
 		if !sanePrefix.MatchString(value) {
 			return errPrefix

@@ -74,6 +74,7 @@ func (s *Store) Roll(ctx context.Context, step policies.Step) error {
 }
 
 func (s *Store) takeStep(ctx context.Context, step policies.Step, revision string) error {
+	// Encode the entry, the rollout and the versions.
 	entry, err := step.Entry.Encode()
 	if err != nil {
 		return err
@@ -97,6 +98,7 @@ func (s *Store) takeStep(ctx context.Context, step policies.Step, revision strin
 		}
 		args = append(args, v.Number, raw, v.Document)
 	}
+	// Make the step, unless another revision is stored.
 	keys := []string{keyVersion, keyVersions, keyDocuments, keyMetaAudit, keyRollout}
 	done, err := appendVersion.Run(ctx, s.client, keys, args...).Int()
 	if err == nil && done != 1 {
