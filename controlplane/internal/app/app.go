@@ -39,13 +39,14 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"
 )
 
-// heapRoom is how much is new at least when memory is collected.
+// heapRoom is the least size of new memory, in bytes, at which the garbage collector runs.
 const heapRoom = 32 << 20
 
 // App is a control plane. New makes it. Run it, and Close it in any case.
 type App struct {
-	// room is never written or read, so it takes no memory. But the collector waits until as much
-	// is new as there is already, and without it that is little: it would run many times a second.
+	// room is never written or read, so it takes no memory. The collector runs when the new memory
+	// is as large as the old memory. Without room the old memory is small, and the collector would
+	// run many times a second.
 	room        []byte
 	log         *slog.Logger
 	store       store.Store
@@ -60,12 +61,12 @@ type App struct {
 	metrics  *metrics.Metrics
 	// watch follows the tokens file; nil without a file.
 	watch *auth.Watch
-	// files keep the policy set as files have it; nil where requests change it.
+	// files puts the policy set of files into force; nil if requests change the policy set.
 	files     *policyfiles.Watch
 	neighbour neighbour
-	// clock is the time by which all that ends does.
+	// clock is the store's clock. Everything that expires uses it.
 	clock *storetime.Clock
-	// polled is when the store was last followed, in Unix nanoseconds.
+	// polled is the time when the store was last followed, in Unix nanoseconds.
 	polled    atomic.Int64
 	listeners []listener
 	// calling follows the policy set for the gRPC services; nil without any.
@@ -74,7 +75,8 @@ type App struct {
 	looks []func() error
 	// followers run while the listeners serve.
 	followers []func(context.Context)
-	// drainTime is how long to serve on while /readyz says no; leaving ends when that begins.
+	// drainTime is the time that requests are still served while /readyz says no. leaving ends at
+	// its start.
 	drainTime time.Duration
 	leaving   context.Context
 	leave     context.CancelFunc
@@ -158,8 +160,8 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 	replica := crand.Text()
 	history := series.New(series.Config{Store: a.store, Replica: replica, Now: a.clock.Now, Log: a.log})
 	a.followers = append(a.followers, history.Run, func(ctx context.Context) {
-		// An authority that is taken out of its file is out, also if no connection comes and no
-		// probe asks.
+		// An authority that was removed from its file no longer counts, also if no connection comes
+		// and no probe asks.
 		every.Period(ctx, lookAtFiles, func(context.Context) { a.wrongFiles(s.Listeners) })
 	})
 	watch := rollouts.Watch{Config: rollouts.Config{
@@ -213,9 +215,9 @@ func (a *App) loadTokens(s settings.Settings) {
 // saver is a store that saves its counters now and then, and has room for a limited number of
 // buckets.
 type saver interface {
-	// Saved is how long ago it last did, and why the last try failed.
+	// Saved returns the time since the last save, and the error of the last try.
 	Saved() (ago time.Duration, err error)
-	// Refused is how often it had no room for a bucket.
+	// Refused returns the number of times that it had no room for a bucket.
 	Refused() int64
 }
 
@@ -280,7 +282,8 @@ func (a *App) wrongFiles(l settings.Listeners) map[string]string {
 	return wrong
 }
 
-// lookAtFiles is how long a removed authority of client certificates may count.
+// lookAtFiles is the period of the looks at files. A removed authority of client certificates
+// counts no longer than this.
 const lookAtFiles = time.Second
 
 // note remembers when the store was last followed.

@@ -16,13 +16,13 @@ import (
 const (
 	// forCalls is the name of the gRPC listener in the log.
 	forCalls = "calls"
-	// callTime is how long a call may take. Proxies are less patient.
+	// callTime is the longest time for a call. Proxies are less patient.
 	callTime = time.Second
 	// callsAtOnce and streamsAtOnce bound the calls and streams that the gRPC listener answers at
 	// once.
 	callsAtOnce   = 8192
 	streamsAtOnce = 4096
-	// noteTime is how long the store may take for a report of calls.
+	// noteTime is the longest time that the store may take for a report of calls.
 	noteTime = time.Second
 )
 

@@ -17,10 +17,10 @@ type shared interface {
 	Deployment(ctx context.Context, marks []string) (another bool, err error)
 }
 
-// neighbour is whether another deployment uses the same keys of the store.
+// neighbour notes whether another deployment uses the same keys of the store.
 type neighbour struct{ there atomic.Bool }
 
-// Warning says so; empty if none does.
+// Warning returns the warning about the other deployment; empty if there is none.
 func (n *neighbour) Warning() string {
 	if !n.there.Load() {
 		return ""

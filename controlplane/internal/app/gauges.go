@@ -115,7 +115,7 @@ func countUnmet(
 	if current == nil {
 		return 0
 	}
-	held, _, _ := orders.Held() // While they are not known there are none.
+	held, _, _ := orders.Held() // Unknown orders count as no orders.
 	unmet, _ := history.Unmet(deciding(current.Set.Policies, held.Orders, now), current.Version.Time)
 	return float64(len(unmet))
 }
@@ -163,7 +163,8 @@ func census(sets *policies.Service, registry *nodes.Registry, hub *push.Hub) met
 // moving reports whether shares can move between the regions.
 func moving(view regions.View) bool { return view.Trouble == "" && view.Age >= 0 }
 
-// countOrders counts the overrides by state, and the bans; unsaved: the store does not have them.
+// countOrders counts the overrides by state, and the bans. unsaved is true if the store does not
+// have them.
 func (a *App) countOrders() (overrides map[string]int, bans int, unsaved bool) {
 	counts, bans, durable := a.enforcement.Counts()
 	overrides = map[string]int{}

@@ -28,13 +28,13 @@ const (
 	writeTimeout = 30 * time.Second
 	idleTimeout  = 90 * time.Second // longer than proxies keep theirs, so that they close first
 	maxHeader    = 32 << 10
-	// finishTime is how long requests in flight have at shutdown.
+	// finishTime is the time that requests in flight have at shutdown.
 	finishTime = 10 * time.Second
-	// lookTime is how long the first look at the store may hold up a start.
+	// lookTime is the longest time that the first look at the store delays the start.
 	lookTime = time.Second
-	// profileTime is how long a profile may take.
+	// profileTime is the longest time for a profile.
 	profileTime = 2 * time.Minute
-	// sendingTime is how long the last spans may take to be sent.
+	// sendingTime is the longest time to send the last spans.
 	sendingTime = 2 * time.Second
 )
 
@@ -48,15 +48,15 @@ const (
 
 // listener is an address with the services on it.
 type listener interface {
-	// Name is that in the log.
+	// Name returns the name in the log.
 	Name() string
 	TLS() bool
 	Addr() net.Addr
 	// Serve serves until the listener is closed.
 	Serve() error
-	// Leave has callers look for another replica; all is served on.
+	// Leave makes callers look for another replica. All requests are still served.
 	Leave()
-	// Shutdown lets open requests finish, as long as ctx lasts.
+	// Shutdown lets open requests finish until ctx ends.
 	Shutdown(ctx context.Context) error
 	// Close ends all requests.
 	Close() error

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
 )
 
-// ListenFlags say how the control plane is reached beside --listen.
+// ListenFlags are the flags of all listeners beside --listen.
 type ListenFlags struct {
 	TLSCert      string `help:"Certificate in PEM, with its intermediate certificates: all listeners but --debug-listen then use TLS. Read again when it changes." env:"WEIR_TLS_CERT" name:"tls-cert" placeholder:"FILE"`
 	TLSKey       string `help:"Key of the certificate in PEM." env:"WEIR_TLS_KEY" name:"tls-key" placeholder:"FILE"`
@@ -36,7 +36,7 @@ type Listeners struct {
 	RLS        string
 	RLSClients *certs.Pool
 	RLSOpen    bool
-	// RLSMetadata: calls that are allowed are answered with dynamic metadata too.
+	// RLSMetadata is true if answers of allowed calls have dynamic metadata too.
 	RLSMetadata bool
 	// RLQS is the same for the rate limit quota service.
 	RLQS        string

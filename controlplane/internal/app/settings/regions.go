@@ -16,7 +16,7 @@ type RegionFlags struct {
 // Regions is a valid set of regions.
 type Regions struct {
 	regions.Config
-	// URL is of the Redis that all regions reach.
+	// URL is the URL of the Redis that all regions reach.
 	URL string
 }
 

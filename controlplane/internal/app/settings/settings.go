@@ -56,7 +56,7 @@ type Settings struct {
 	// LostFill is the share of its burst, in percent, with which a bucket starts whose state the
 	// store has lost: 0 to 100.
 	LostFill int64
-	// StorePatience is how long a grant may wait for a store that is far.
+	// StorePatience is the longest time that a grant waits for a store that is far away.
 	StorePatience time.Duration
 	// DataDir exists; it is empty if nothing is kept in files.
 	DataDir string
@@ -64,20 +64,23 @@ type Settings struct {
 	Tokens     auth.Tokens
 	TokensFile string
 	// PolicySet is a file or folder that exists; empty if the policy set is changed by requests.
-	// PolicySetNodes is the share of the nodes, in percent, that get a changed one first; 0 is all.
-	// PolicySetRemoves is the share of the policies, in percent, that a changed one may remove.
+	// PolicySetNodes is the share of the nodes, in percent, that get a changed set first; 0
+	// is all.
+	// PolicySetRemoves is the share of the policies, in percent, that a changed set may remove.
 	PolicySet                        string
 	PolicySetNodes, PolicySetRemoves int
 	Listeners                        Listeners
 	Limits                           Limits
-	// Drain is how long to go on serving after the signal to end, while /readyz says no.
+	// Drain is the time that requests are still served after the signal to end, while /readyz says
+	// no.
 	Drain time.Duration
 	// OTLPEndpoint is an endpoint for traces beside the endpoints of OTEL_ variables; empty is
 	// none.
 	OTLPEndpoint string
-	// DashboardURL is where the console's link to a dashboard leads; empty is no link.
+	// DashboardURL is the target of the console's link to a dashboard; empty is no link.
 	DashboardURL string
-	// Regions says how several groups of control planes share the quotas; nil for one group alone.
+	// Regions has the region and the weights of all regions; nil for a single group of control
+	// planes.
 	Regions *Regions
 	// Made are tokens that are not kept yet.
 	Made []Made

@@ -19,7 +19,7 @@ func readToken(path string) (string, error) {
 
 // Made is a token that was made because none was given.
 type Made struct {
-	// Path is where it is to be kept.
+	// Path is the file for the token.
 	Path string
 	text string
 }
