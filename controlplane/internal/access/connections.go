@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// StrangerIdle is how long a connection without a valid token may wait for its next request.
+// StrangerIdle is the longest wait of a connection without a valid token for its next request.
 const StrangerIdle = 10 * time.Second
 
 // Counts are the numbers of connections with a valid token, without a token, and closed to make

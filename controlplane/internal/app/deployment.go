@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/store"
 )
 
-// meetEvery is how often a control plane looks whose store it uses.
+// meetEvery is the period at which a control plane looks for another deployment in its store.
 const meetEvery = time.Minute
 
 // shared is a store that several deployments may use by mistake.

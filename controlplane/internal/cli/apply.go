@@ -258,7 +258,7 @@ func printPut(env *environment, put api.PutAnswer) error {
 	return err
 }
 
-// mostRemoved is how many removed policies a command lists that changes something.
+// mostRemoved is the largest number of removed policies that a command lists.
 const mostRemoved = 20
 
 // writeWords lists the changes, a line for each policy and setting, but at most mostRemoved removed

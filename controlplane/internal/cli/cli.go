@@ -18,7 +18,7 @@ const (
 	exitUsage   = 2
 )
 
-// helpWidth is how wide a line of help is at most.
+// helpWidth is the largest width of a line of help.
 const helpWidth = 80
 
 // Streams are the input and the outputs of a command.
@@ -71,7 +71,7 @@ Exit codes: 0 all is well, 1 something was refused or failed, 2 the command line
 // errReported ends a command that has printed its problem on the error stream.
 var errReported = errors.New("reported")
 
-// exit is how the parser asks to end the process; Main catches it.
+// exit is the panic by which the parser ends the process; Main catches it.
 type exit int
 
 // Main runs a command and returns the exit code.

@@ -21,7 +21,7 @@ type rows struct {
 	held    *row // read and not yet in a batch
 	// problems are all problems so far, from here and from the control plane.
 	problems []lineProblem
-	// lines are where each consumer was seen first, by a hash under seed.
+	// lines has the line where each consumer was seen first, by a hash under seed.
 	lines map[uint64]int
 	seed  maphash.Seed
 }

@@ -125,7 +125,7 @@ func (d imported) goOn() string {
 		plural(d.Written, "consumer", "consumers"), d.Line, are, d.Line+1)
 }
 
-// maxProblems is how many mistakes of a file are listed.
+// maxProblems is the largest number of mistakes that are listed of a file.
 const maxProblems = 100
 
 // refused returns an error with the problems of the file in the order of its lines, and with the
@@ -199,7 +199,7 @@ func (c *importConsumers) send(
 	return found, nil
 }
 
-// batchItem is how the control plane names a consumer of a batch.
+// batchItem matches the control plane's name for a consumer of a batch.
 var batchItem = regexp.MustCompile(`consumers\[\d+\]`)
 
 // inFile returns the line of the file, and the field, for a path consumers[n].field of the control

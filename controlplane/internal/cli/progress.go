@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// barWidth is how many characters a bar of progress has.
+// barWidth is the width of a progress bar in characters.
 const barWidth = 30
 
 // bar draws a part of a whole.

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// shownFor is how long a change counts as seen, mostShown how many are remembered.
+// shownFor is the time for which a change counts as seen, mostShown the largest number of changes
+// that are remembered.
 const (
 	shownFor  = time.Hour
 	mostShown = 100

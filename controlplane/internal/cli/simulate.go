@@ -15,7 +15,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// currentSet is how the command line calls the policy set of the control plane.
+// currentSet is the command line's name for the policy set of the control plane.
 const currentSet = "current"
 
 type simulateCommand struct {

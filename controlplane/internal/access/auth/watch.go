@@ -18,7 +18,7 @@ import (
 
 const (
 	maxFile = 1 << 20
-	// lookEvery is how long a token may stay accepted after its line was removed.
+	// lookEvery is the longest time for which a token stays accepted after its line was removed.
 	lookEvery = 2 * time.Second
 	// warnBefore is how long before the end the log begins to warn about a token that expires, and
 	// warnEvery how often it repeats the warning.

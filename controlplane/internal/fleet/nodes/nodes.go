@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// Forgotten is how long after its last poll a node is listed.
+	// Forgotten is the time after its last poll for which a node is listed.
 	Forgotten = 10 * time.Minute
 	// Counted is how long after its last poll a node counts as sharing the buckets. A poll takes at
 	// most half of this time.

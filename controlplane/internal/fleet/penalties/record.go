@@ -30,7 +30,7 @@ type Facts struct {
 	// Policy is the name of the policy that refused the caller, Node the node that reported it.
 	Policy string `json:"policy"`
 	Node   string `json:"node,omitempty"`
-	// Since is when the last offence was reported.
+	// Since is the time when the last offence was reported.
 	Since time.Time `json:"since"`
 	// Shadow is true if the penalty refuses nothing.
 	Shadow bool `json:"shadow,omitempty"`

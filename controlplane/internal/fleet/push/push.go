@@ -106,7 +106,7 @@ type Hub struct {
 	ready   bool          // the secret comes from the store
 	rekeyed chan struct{} // closed when the secret changes
 	failure error         // the error of the last poll
-	// followed is when the last successful poll began.
+	// followed is the time when the last successful poll began.
 	followed time.Time
 	// begun counts polls. ended is the number of the last poll that ended, confirmed the number of
 	// the last successful poll; read is closed at the next successful poll.

@@ -10,7 +10,7 @@ type Change struct {
 	// Name is the name of the breaker.
 	Name     string
 	From, To State
-	// After is how long the breaker was not closed; 0 when it leaves Closed.
+	// After is the time since the breaker left Closed; 0 when it leaves Closed.
 	After time.Duration
 	// Cause is the last failure; nil for the change to Closed or HalfOpen.
 	Cause error

@@ -50,7 +50,7 @@ var (
 // parts do.
 type AwayError struct {
 	Tag string
-	// For is how long it has not answered; 0 if unknown.
+	// For is the time since its last answer; 0 if unknown.
 	For   time.Duration
 	Cause error
 }

@@ -22,7 +22,7 @@ const (
 	Kept = 10_000
 	// remembered is the number of refusals that a replica remembers, in case the store is away.
 	remembered = 1000
-	// Age is how long refusals are shown.
+	// Age is the time for which refusals are shown.
 	Age = time.Hour
 	// After a refusal of a bucket, further refusals for the same reason by the same version are not
 	// stored for quiet. Then, or when its caller is asked for, they are stored as one refusal. A
@@ -41,7 +41,7 @@ var ErrCursor = errors.New("the cursor is not the ID of a refusal")
 type Decision struct {
 	// ID is set by the store; IDs are in the order of the reports.
 	ID string `json:"id"`
-	// At is when the request was refused, to about a second.
+	// At is the time of the refusal, to about a second.
 	At   time.Time `json:"at"`
 	Node string    `json:"node"`
 	// Version is the version of the policy set. LimitIndex is the index of the limit among all its

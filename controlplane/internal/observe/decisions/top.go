@@ -22,7 +22,7 @@ const (
 	published = 20
 	// span is the length of a count; the span before is kept too.
 	span = 5 * time.Minute
-	// TopAge is how long the published counts of a replica are valid.
+	// TopAge is the time for which the published counts of a replica are valid.
 	TopAge  = 2 * span
 	publish = 5 * time.Second
 )

@@ -68,7 +68,7 @@ type Result struct {
 	Consumers []byte
 	// Items are all items of the source, by file and line.
 	Items []Item
-	// Policies is how many policies the document has.
+	// Policies is the number of policies in the document.
 	Policies int
 
 	set Set

@@ -23,7 +23,7 @@ type Set struct {
 	Policies []Policy `yaml:"policies"`
 }
 
-// Identity is how callers are found.
+// Identity has the sources by which callers are found.
 type Identity struct {
 	ClientIP struct {
 		TrustedHops int `yaml:"trusted_hops,omitempty"`
@@ -32,7 +32,7 @@ type Identity struct {
 	Consumer []Source `yaml:"consumer,omitempty,flow"`
 }
 
-// Source is where a request has its consumer: a header, query or jwt of a name, or client_ip.
+// Source is the place of the consumer in a request: a header, query or jwt of a name, or client_ip.
 type Source struct{ Kind, Name string }
 
 // ClientIP identifies the consumer by the client's address.

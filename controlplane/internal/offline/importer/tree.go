@@ -238,7 +238,7 @@ func (f Field) String() string {
 	return f.Name + ": " + f.Value.Short()
 }
 
-// maxShort is how much of a value the name of an item shows, in bytes.
+// maxShort is the largest part of a value, in bytes, that the name of an item shows.
 const maxShort = 60
 
 // cut keeps a text printable and short.

@@ -62,7 +62,7 @@ func inLine(pairs ...any) (*yaml.Node, error) {
 	return n, nil
 }
 
-// longest is how long a list may be that stands in one line, in bytes.
+// longest is the largest length, in bytes, of a list on one line.
 const longest = 88
 
 // MarshalYAML writes the list in one line, or in several if it is long.

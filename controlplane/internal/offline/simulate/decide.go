@@ -47,7 +47,7 @@ type decider struct {
 	// own are the caller's own limits for the current request.
 	own  []policy.Limit
 	open []match.Hit
-	// lasts is how long the current request is in flight.
+	// lasts is the time that the current request is in flight.
 	lasts quota.Span
 	// alone is true if all hits that refused the last request belong to one policy.
 	alone bool

@@ -45,7 +45,7 @@ type record struct {
 	verified map[string][]byte
 	tier     []byte
 	limited  bool // the log says that it was refused with 429
-	// lasted is how long the request was in flight; 0 if the log does not say.
+	// lasted is the time that the request was in flight; 0 if the log does not say.
 	lasted quota.Span
 	// status is the status of the response, 0 if the log does not say. answered are the response
 	// headers that policies read.

@@ -152,7 +152,7 @@ type Service struct {
 	// since is the revision at which the store got its losses back: a node with an earlier revision
 	// may have outdated records.
 	since uint64
-	// examined is when the store was last checked for losses.
+	// examined is the time when the store was last checked for losses.
 	examined  time.Time
 	answering breaker.Answering
 

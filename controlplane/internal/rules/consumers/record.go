@@ -22,8 +22,8 @@ type Record struct {
 	// limits and charges.
 	Banned *Mark `json:"banned,omitempty"`
 	Bypass *Mark `json:"bypass,omitempty"`
-	// Updated is when the record was stored, by the clock of the replica that stored it. By is the
-	// name of the token.
+	// Updated is the time when the record was stored, by the clock of the replica that stored it.
+	// By is the name of the token.
 	Updated time.Time `json:"updated"`
 	By      string    `json:"by"`
 	// Revision is the revision of the record's last change.

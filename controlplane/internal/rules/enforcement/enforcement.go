@@ -60,9 +60,9 @@ type Order struct {
 	Policy string `json:"policy,omitempty"`
 	Tier   string `json:"tier,omitempty"`
 	Reason string `json:"reason"`
-	// Expires is when the order ends; nil if it lasts until it is lifted.
+	// Expires is the time when the order ends; nil if it lasts until it is lifted.
 	Expires *time.Time `json:"expires_at,omitempty"`
-	// Since is when the order was given. By is the name of the token that gave it.
+	// Since is the time when the order was given. By is the name of the token that gave it.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
 }

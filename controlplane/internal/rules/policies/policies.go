@@ -40,7 +40,7 @@ var (
 type Version struct {
 	// Number counts from 1.
 	Number uint64 `json:"version"`
-	// Time is when the version was stored, by the clock of the replica that stored it.
+	// Time is the time when the version was stored, by the clock of the replica that stored it.
 	Time time.Time `json:"time"`
 	// Author is the name of the token that stored the version.
 	Author string `json:"author"`

@@ -44,8 +44,8 @@ type Rollout struct {
 	Base    uint64 `json:"base"`
 	// Nodes is the share of the nodes in percent, 1 to 99.
 	Nodes int `json:"nodes"`
-	// Since is when the rollout began, by the clock of the replica that began it. By is the name of
-	// the token.
+	// Since is the time when the rollout began, by the clock of the replica that began it. By is
+	// the name of the token.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
 	// AbortIf is the rule that compares the draft's nodes with the other nodes and takes the draft

@@ -53,7 +53,7 @@ type (
 	// same minutes an hour and a day ago.
 	SeriesAnswer     = gen.SeriesAnswer
 	ComparisonAnswer = gen.SeriesComparison
-	// DistributionAnswer is how much the callers of a policy use.
+	// DistributionAnswer is the use of a policy by its callers.
 	DistributionAnswer = gen.Distribution
 	// KeyAnswer is a partition key with its buckets, BucketAnswer is a bucket, and HolderAnswer is
 	// a node that holds permits of a bucket.

@@ -17,7 +17,7 @@ const (
 	// after followLater.
 	maxFollowers = 256
 	followLater  = 5 * time.Second
-	// countsEvery is how often the topic of counts changes.
+	// countsEvery is the period of changes of the topic of counts.
 	countsEvery = 5 * time.Second
 )
 
@@ -82,7 +82,7 @@ var topics = [...]topic{"policyset", "enforcement", "consumers", "penalties", "n
 const nodesTopic = 4
 
 const (
-	// lookEvery is how often a waiting reader's revisions are compared.
+	// lookEvery is the period at which a waiting reader's revisions are compared.
 	lookEvery = 200 * time.Millisecond
 	// nodesEvery is for how long at least a reader waits if only nodes have changed: so a thousand
 	// that acknowledge a version are a few answers.

@@ -24,7 +24,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// mostMissed is how many policies that a request does not meet one answer lists.
+// mostMissed is the largest number of policies that an answer lists as not met.
 const mostMissed = 100
 
 // explaining is one question about a request.

@@ -200,7 +200,7 @@ type caller struct {
 	name string
 	role auth.Role
 	id   string
-	// from is where the request comes from.
+	// from is the source of the request.
 	from string
 	// accept and contentType are the headers, which a description may not declare as parameters.
 	accept, contentType string

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// maxHolders is how many nodes one answer lists.
+// maxHolders is the largest number of nodes that an answer lists.
 const maxHolders = 100
 
 // describePermits says who holds the permits of a bucket.

@@ -92,7 +92,7 @@ type failure struct {
 	problems policy.Problems
 	// acceptPatch is the header that names the media type of patches; empty for all other problems.
 	acceptPatch string
-	// wait is when to try again; 0 for all problems that waiting does not help with.
+	// wait is the time until the next try; 0 if waiting does not help.
 	wait time.Duration
 	// cause goes to the log, not to the client.
 	cause error

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// sessionTime is how long a login lasts at most. It ends with its token before.
+	// sessionTime is the longest time of a login. A login also ends with its token.
 	sessionTime = 12 * time.Hour
 	// consoleHeader is on each call of the console. A page of another site cannot send it without
 	// asking this server first, and the server does not allow it.

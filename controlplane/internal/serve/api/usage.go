@@ -19,7 +19,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// maxUsage is how many limits one answer lists.
+// maxUsage is the largest number of limits that an answer lists.
 const maxUsage = 32
 
 // sender is a consumer, as its requests say it.

@@ -11,9 +11,9 @@ import (
 type Figures struct {
 	// Burst is the most requests at once, Level how many the limits held after the last grant.
 	Burst, Level int64
-	// Rate is how many requests a second the limits earn.
+	// Rate is the number of requests that the limits earn in a second.
 	Rate float64
-	// Window is how long the limit takes to refill that refills soonest.
+	// Window is the refill time of the limit that refills soonest.
 	Window quota.Span
 }
 

@@ -18,7 +18,7 @@ const (
 	guessedFor = 5
 	// spared is the part of the level that is kept back while demands are unknown.
 	spared = 2
-	// minIdle and idleTTLs are how long a bucket without requests is kept.
+	// minIdle and idleTTLs are the times for which a bucket without requests is kept.
 	minIdle  = 30 * quota.Second
 	idleTTLs = 4
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// lookupTime is how long a call waits for the record of its consumer.
+// lookupTime is the longest wait of a call for the record of its consumer.
 const lookupTime = 10 * time.Millisecond
 
 // Records are the records of consumers. *consumers.Service implements it.

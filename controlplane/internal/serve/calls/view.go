@@ -18,7 +18,7 @@ type View struct {
 	// inOrder are the policies that are for calls, by the keys of a descriptor as they come;
 	// anyOrder by its keys in alphabetical order.
 	inOrder, anyOrder shapes
-	// ends is when the first of the orders or bans ends, in Unix milliseconds; 0 for never.
+	// ends is the end of the first order or ban to end, in Unix milliseconds; 0 for never.
 	ends int64
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// atOnce is how many conditions are asked about together.
+// atOnce is the largest number of conditions that are asked about together.
 const atOnce = 2000
 
 // condition is one condition of a policy: the policy as it is with that alone, and why it fails.

@@ -40,7 +40,7 @@ type remembered struct {
 	caller caller
 }
 
-// caller is who makes a call, as far as the connection shows.
+// caller is the maker of a call, as far as the connection shows.
 type caller struct {
 	// address is the network address of the other end.
 	address string

@@ -29,19 +29,20 @@ const (
 	// maxMessage is the longest message that a caller may send, maxHeaders the longest metadata.
 	maxMessage = 64 << 10
 	maxHeaders = 16 << 10
-	// streamWindow and connectionWindow are how many bytes a caller may send on a call and in all
-	// before the server has read them. They are fixed: to find better ones gRPC would send a
-	// probe with each burst of calls, which costs more than the small messages gain.
+	// streamWindow and connectionWindow are the numbers of bytes that a caller may send on a call
+	// and in all before the server has read them. They are fixed: to find better ones gRPC would
+	// send a probe with each burst of calls, which costs more than the small messages gain.
 	streamWindow     = 2 * maxMessage
 	connectionWindow = 1 << 20
-	// maxStreams is how many calls may be open on one connection. A proxy queues further calls.
+	// maxStreams is the largest number of open calls on one connection. A proxy queues further
+	// calls.
 	maxStreams = 1024
-	// streamWorkers is how many goroutines serve calls and stay, since a new one grows its stack
-	// each time. Calls that find none free get goroutines of their own.
+	// streamWorkers is the number of goroutines that serve calls and stay, since a new one grows
+	// its stack each time. Calls that find none free get goroutines of their own.
 	streamWorkers = 64
 	// handshakeTime bounds the opening of a connection, TLS included.
 	handshakeTime = 5 * time.Second
-	// idleTime is how long a connection without a call stays open.
+	// idleTime is the time for which a connection without a call stays open.
 	idleTime = 5 * time.Minute
 	// probeAfter and probeTime find connections whose other end has gone without a word; callers
 	// may probe as often as probeLeast.
@@ -68,8 +69,8 @@ type Config struct {
 	// Refused, if not nil, is called for each caller whose token is refused, with its address and
 	// the reason.
 	Refused func(address, reason string)
-	// Rate is how many calls a second one source may make, with a burst of twice the rate; 0 for no
-	// limit.
+	// Rate is the number of calls a second that one source may make, with a burst of twice the
+	// rate; 0 for no limit.
 	Rate int64
 	// Connections bounds the open connections, 0 for no bound. AtOnce bounds the unary calls that
 	// are being answered, Streams the streams that are open.
@@ -79,7 +80,7 @@ type Config struct {
 	// Probe is after how long without a word the other end of a connection is asked for a sign of
 	// life, and how long that may take; 0 is 30 s, and 10 s for the sign.
 	Probe time.Duration
-	// Patience is how long a unary call may take, 0 for no bound but the service's own. A caller
+	// Patience is the longest time of a unary call, 0 for no bound but the service's own. A caller
 	// may wish for less, never for more.
 	Patience time.Duration
 	Metrics  *metrics.Metrics

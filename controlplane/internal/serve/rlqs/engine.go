@@ -85,14 +85,14 @@ type Action struct {
 	By quota.Instant
 }
 
-// Outlet is where the assignments of one filter go. Offer must not block.
+// Outlet takes the assignments of one filter. Offer must not block.
 type Outlet interface{ Offer(actions []Action) }
 
 // bucket is a pool with its place in the order of due times.
 type bucket struct {
 	id   ID
 	pool assign.Pool
-	// level is how many requests the limits held after the last grant; -1 before.
+	// level is the number of requests that the limits held after the last grant; -1 before.
 	level int64
 	// verdict and figures are how it stood at the last look, look is when to look again.
 	verdict Verdict
@@ -122,8 +122,8 @@ type outlet struct {
 	buckets map[string]*bucket
 }
 
-// Room is how many assignments an Engine keeps: All for all filters together, Each for one filter.
-// An assignment that a filter has given up, or reports no more, takes no room.
+// Room is the largest number of assignments that an Engine keeps: All for all filters together,
+// Each for one filter. An assignment that a filter has given up, or reports no more, takes no room.
 type Room struct{ All, Each int }
 
 // NewEngine makes an Engine with the room of most. Jitter may be nil.

@@ -17,7 +17,7 @@ import (
 //go:embed scripts/audit.lua
 var auditScript string
 
-// keptOfBuckets is how many audit entries are kept about the buckets of one tag.
+// keptOfBuckets is the number of audit entries that are kept about the buckets of one tag.
 const keptOfBuckets = audit.Kept / tagCount
 
 // auditKey returns the key of the audit list of a tag: the changes that scripts made to keys with

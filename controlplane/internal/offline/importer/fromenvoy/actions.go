@@ -13,7 +13,7 @@ type descriptor struct {
 	entries []value
 	match   importer.Match
 	remarks []string
-	// impossible is why Weir cannot make it; empty if it can.
+	// impossible is the reason why Weir cannot make it; empty if it can.
 	impossible string
 }
 

@@ -18,7 +18,7 @@ type scope struct {
 	// remarks are the differences of the match; impossible is the reason why there is no match.
 	remarks    []string
 	impossible string
-	// cluster is where the route leads, if that is fixed.
+	// cluster is the route's target, if it is fixed.
 	cluster string
 	// limits are its rate_limits; config is its own configuration of the filter, nil for none.
 	limits []*importer.Tree

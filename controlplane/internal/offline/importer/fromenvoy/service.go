@@ -69,7 +69,7 @@ type step struct {
 	except []importer.Value
 	// shared: all values that the node takes have one bucket.
 	shared bool
-	// impossible is why no condition says the same; empty if one does.
+	// impossible is the reason why no condition says the same; empty if a condition does.
 	impossible string
 }
 

@@ -24,7 +24,7 @@ type conversion struct {
 	policy  importer.Policy
 	limits  []limit
 	remarks []string
-	// impossible is why there can be no policy; empty if there can.
+	// impossible is the reason why there can be no policy; empty if there can be a policy.
 	impossible string
 	// names are the names of the policies.
 	names []string

@@ -14,7 +14,7 @@ import (
 // prefix is the prefix of ingress-nginx's annotations.
 const prefix = "nginx.ingress.kubernetes.io/"
 
-// defaultMultiplier is how many times its rate a limit takes at once.
+// defaultMultiplier times its rate is the burst of a limit.
 const defaultMultiplier = 5
 
 // ImportIngress reads the annotations of ingress-nginx that limit requests. The controller's

@@ -161,7 +161,7 @@ func splitDescription(text string) (first, rest string, err error) {
 	return text[:fits-1], text[fits:], nil
 }
 
-// columns is how wide a paragraph of the page may be.
+// columns is the largest width of a paragraph of the page.
 const columns = 100
 
 // wrapped returns a text as a paragraph, broken between words at a width.
