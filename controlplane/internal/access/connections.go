@@ -76,7 +76,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			continue
 		}
 		if !full {
-			return l.add(inner), nil
+			return l.addConn(inner), nil
 		}
 		select {
 		case <-left:
@@ -118,8 +118,8 @@ func (l *Listener) findVictim() (victim *Conn, full bool, left <-chan struct{}) 
 	return victim, true, l.left
 }
 
-// add counts a new connection.
-func (l *Listener) add(inner net.Conn) *Conn {
+// addConn counts a new connection.
+func (l *Listener) addConn(inner net.Conn) *Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next++
@@ -135,9 +135,9 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// forget removes a connection from the list of connections without a token. The caller holds the
-// lock.
-func (l *Listener) forget(c *Conn) {
+// forgetConn removes a connection from the list of connections without a token. The caller holds
+// the lock.
+func (l *Listener) forgetConn(c *Conn) {
 	of := l.strangers[c.network]
 	for i, one := range of {
 		if one != c {
@@ -172,7 +172,7 @@ func (c *Conn) Close() error {
 		l := c.listener
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.forget(c)
+		l.forgetConn(c)
 		l.count--
 		c.closed = true
 		if c.person {
@@ -203,7 +203,7 @@ type connKey struct{}
 
 // ConnContext puts the connection into a context, for http.Server.ConnContext.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
-	if c := unwrap(conn); c != nil {
+	if c := listenerConn(conn); c != nil {
 		return context.WithValue(ctx, connKey{}, c)
 	}
 	return ctx
@@ -211,7 +211,7 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 
 // ConnState notes whether a connection is idle, for http.Server.ConnState.
 func ConnState(conn net.Conn, state http.ConnState) {
-	if c := unwrap(conn); c != nil {
+	if c := listenerConn(conn); c != nil {
 		c.idle.Store(state == http.StateIdle)
 	}
 }
@@ -220,7 +220,7 @@ func ConnState(conn net.Conn, state http.ConnState) {
 // not closed.
 func MarkKnown(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*Conn); ok {
-		c.show()
+		c.markKnown()
 	}
 }
 
@@ -232,15 +232,15 @@ func MarkPerson(ctx context.Context) bool {
 	if !ok {
 		return true
 	}
-	if !c.listener.admit(c) {
+	if !c.listener.admitPerson(c) {
 		return false
 	}
-	c.show()
+	c.markKnown()
 	return true
 }
 
-// admit counts a connection as one of people, if there is room.
-func (l *Listener) admit(c *Conn) bool {
+// admitPerson counts a connection as one of people, if there is room.
+func (l *Listener) admitPerson(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -258,24 +258,24 @@ func (l *Listener) admit(c *Conn) bool {
 // connection may also be the TLS connection on top of it. Connections of other listeners are
 // ignored.
 func MarkKnownConn(conn net.Conn) {
-	if c := unwrap(conn); c != nil {
-		c.show()
+	if c := listenerConn(conn); c != nil {
+		c.markKnown()
 	}
 }
 
-// show records that a valid token was used on the connection.
-func (c *Conn) show() {
+// markKnown records that a valid token was used on the connection.
+func (c *Conn) markKnown() {
 	if c.known.Load() || c.known.Swap(true) {
 		return
 	}
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
-	c.listener.forget(c)
+	c.listener.forgetConn(c)
 }
 
-// unwrap returns the connection below TLS, if there is TLS; nil for a connection of another
-// listener.
-func unwrap(conn net.Conn) *Conn {
+// listenerConn returns the connection of a Listener, also if it is below TLS; nil for a connection
+// of another listener.
+func listenerConn(conn net.Conn) *Conn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}

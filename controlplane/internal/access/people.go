@@ -84,11 +84,11 @@ func Pause(ctx context.Context) (back func()) {
 	defer t.mu.Unlock()
 	t.waits++
 	t.release()
-	return func() { t.reenter(ctx) }
+	return func() { t.enterAgain(ctx) }
 }
 
-// reenter waits for the turn again once no call is under way.
-func (t *Turn) reenter(ctx context.Context) {
+// enterAgain waits for the turn again once no call is under way.
+func (t *Turn) enterAgain(ctx context.Context) {
 	t.mu.Lock()
 	t.waits--
 	held := t.leave != nil || t.waits > 0 || t.given

@@ -24,8 +24,8 @@ type rotation[T any] struct {
 	byName map[string]T
 }
 
-// member returns the member of that name. A new member starts at the back.
-func (r *rotation[T]) member(name string, fresh func() T) T {
+// memberNamed returns the member of that name. A new member starts at the back.
+func (r *rotation[T]) memberNamed(name string, fresh func() T) T {
 	if m, ok := r.byName[name]; ok {
 		return m
 	}
@@ -37,8 +37,8 @@ func (r *rotation[T]) member(name string, fresh func() T) T {
 	return m
 }
 
-// rotate moves the front to the back, or removes it if it is done.
-func (r *rotation[T]) rotate(name string, done bool) {
+// rotateFront moves the front to the back, or removes it if it is done.
+func (r *rotation[T]) rotateFront(name string, done bool) {
 	front := r.order[0]
 	r.order = r.order[1:]
 	if done {
@@ -58,8 +58,8 @@ func (q *queue) countWaiting(from string) int {
 
 // push adds a request of a source and a node.
 func (q *queue) push(t *ticket, from, name string) {
-	s := q.sources.member(from, func() *source { return &source{name: from} })
-	n := s.nodes.member(name, func() *node { return &node{name: name} })
+	s := q.sources.memberNamed(from, func() *source { return &source{name: from} })
+	n := s.nodes.memberNamed(name, func() *node { return &node{name: name} })
 	n.waiting = append(n.waiting, t)
 	s.size++
 }
@@ -74,7 +74,7 @@ func (q *queue) pop() *ticket {
 	t := n.waiting[0]
 	n.waiting = n.waiting[1:]
 	s.size--
-	s.nodes.rotate(n.name, len(n.waiting) == 0)
-	q.sources.rotate(s.name, s.size == 0)
+	s.nodes.rotateFront(n.name, len(n.waiting) == 0)
+	q.sources.rotateFront(s.name, s.size == 0)
 	return t
 }

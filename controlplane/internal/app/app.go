@@ -91,7 +91,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	m := metrics.New(version)
 	breakers := breaker.NewGroup(time.Now, rand.Float64, func(c breaker.Change) {
 		m.Transition(c)
-		announce(log, c)
+		logBreakerChange(log, c)
 	})
 	traces, err := tracing.Start(context.Background(), s.OTLPEndpoint, version, log)
 	if err != nil {
@@ -111,16 +111,16 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	a.clock = storetime.New(time.Now, log)
 	a.polled.Store(time.Now().UnixNano())
 	a.loadTokens(s)
-	config := a.services(s, version, stopping)
-	a.regions, err = a.join(s.Regions, config.Policies)
+	config := a.newServices(s, version, stopping)
+	a.regions, err = a.joinRegions(s.Regions, config.Policies)
 	if err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	config.Regions = a.regions
-	config.Leases = a.granting(config, breakers, s.StorePatience)
+	config.Leases = a.newLeases(config, breakers, s.StorePatience)
 	config.TokenRate, config.NodeRate, config.Proxies = s.Limits.API, s.Limits.Node, s.Limits.Proxies
 	// The gauges and the listeners.
-	m.Read(a.gauges(config))
+	m.Read(a.newGauges(config))
 	m.Breaker(leases.StoreName, breaker.Closed)
 	if err := a.openListeners(s, config); err != nil {
 		return nil, errors.Join(err, a.Close())
@@ -128,8 +128,9 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	return a, nil
 }
 
-// services makes the services that need only the store; granting leases needs the region as well.
-func (a *App) services(s settings.Settings, version string, stopping context.Context) api.Config {
+// newServices makes the services that need only the store; granting leases needs the region as
+// well.
+func (a *App) newServices(s settings.Settings, version string, stopping context.Context) api.Config {
 	sets := policies.New(policies.Config{
 		Store: a.store, Now: a.clock.Now, Log: a.log, Files: s.PolicySet,
 		Lost: func() { a.metrics.Lost(metrics.LostPolicySet) },
@@ -153,7 +154,7 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 	crand.Read(candidate[:]) // It never fails.
 	a.hub = push.New(push.Config{
 		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement,
-		Store: a.store, Candidate: candidate, Log: a.log, Now: a.clock.Now, Clock: a.clock, Polled: a.note,
+		Store: a.store, Candidate: candidate, Log: a.log, Now: a.clock.Now, Clock: a.clock, Polled: a.noteFollowed,
 	})
 	changes := audit.NewHeld(a.store, a.clock.Now)
 	a.followers = append(a.followers, changes.Run)
@@ -176,15 +177,15 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		Decisions: recent, Series: history, Nodes: nodes.New(a.store, a.clock.Now), Hub: a.hub, Tokens: a.tokens,
 		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: a.clock.Now, Wall: time.Now,
 		Stopping: stopping, Leaving: a.leaving,
-		Version: version, Unsaved: a.unsaved, Clock: a.clock.Warning, Neighbour: a.neighbour.Warning,
-		Distance:   a.distance(),
+		Version: version, Unsaved: a.saveError, Clock: a.clock.Warning, Neighbour: a.neighbour.Warning,
+		Distance:   a.roundTripReader(),
 		Dashboard:  s.DashboardURL,
 		WrongFiles: func() map[string]string { return a.wrongFiles(s.Listeners) },
 	}
 }
 
-// granting makes the service of leases over the services that there are.
-func (a *App) granting(on api.Config, breakers *breaker.Group, patience time.Duration) *leases.Service {
+// newLeases makes the service of leases over the services that there are.
+func (a *App) newLeases(on api.Config, breakers *breaker.Group, patience time.Duration) *leases.Service {
 	config := leases.Config{
 		Store: timed{a.store, a.metrics}, Sets: on.Policies, Nodes: on.Nodes, Now: a.clock.Now,
 		Buckets: a.store, Overrides: on.Consumers, Breakers: breakers,
@@ -223,8 +224,8 @@ type saver interface {
 
 var _ saver = (*localstore.Store)(nil)
 
-// unsaved says why the store cannot save its counters, nil while it can.
-func (a *App) unsaved() error {
+// saveError returns the reason why the store cannot save its counters; nil while it can.
+func (a *App) saveError() error {
 	if s, ok := a.store.(saver); ok {
 		_, err := s.Saved()
 		return err
@@ -232,9 +233,9 @@ func (a *App) unsaved() error {
 	return nil
 }
 
-// distance returns the function that reads the store's response time; nil for a store in this
-// process.
-func (a *App) distance() func() time.Duration {
+// roundTripReader returns the function that reads the store's response time; nil for a store in
+// this process.
+func (a *App) roundTripReader() func() time.Duration {
 	if far, ok := a.store.(*redisstore.Store); ok {
 		return far.RoundTrip
 	}
@@ -286,8 +287,8 @@ func (a *App) wrongFiles(l settings.Listeners) map[string]string {
 // counts no longer than this.
 const lookAtFiles = time.Second
 
-// note remembers when the store was last followed.
-func (a *App) note(err error) {
+// noteFollowed remembers when the store was last followed.
+func (a *App) noteFollowed(err error) {
 	if err == nil {
 		a.polled.Store(time.Now().UnixNano())
 	}

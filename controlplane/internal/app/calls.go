@@ -26,8 +26,8 @@ const (
 	noteTime = time.Second
 )
 
-// calls opens the listener of the gRPC rate limit service, unless it has no address.
-func (a *App) calls(s settings.Settings, config api.Config) error {
+// listenForCalls opens the listener of the gRPC rate limit service, unless it has no address.
+func (a *App) listenForCalls(s settings.Settings, config api.Config) error {
 	if s.Listeners.RLS == "" {
 		return nil
 	}
@@ -42,9 +42,9 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 	a.listeners = append(a.listeners, server)
 	enforcer := penalties.NewEnforcer(config.Penalties, rls.NodeName, nil)
 	service := rls.New(rls.Config{
-		Leases: config.Leases, View: a.view(config), Consumers: calls.Knowing(config.Consumers, config.Now),
+		Leases: config.Leases, View: a.followPolicies(config), Consumers: calls.Knowing(config.Consumers, config.Now),
 		Penalties: enforcer,
-		Report:    func(m *wire.Decisions) { note(config, m) },
+		Report:    func(m *wire.Decisions) { noteDecisions(config, m) },
 		Tried: func(policy string, candidate, undetermined bool) {
 			config.Series.Tried(policy, rls.NodeName, candidate, undetermined)
 		},
@@ -55,10 +55,10 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 	return nil
 }
 
-// view returns the policies by which the gRPC services decide. One follower keeps them for both
-// services, which are one door: with either of them, this replica counts among the nodes that share
-// the buckets.
-func (a *App) view(config api.Config) func() *calls.View {
+// followPolicies returns a function that reads the policies by which the gRPC services decide. One
+// follower keeps them for both services, which are one door: with either of them, this replica
+// counts among the nodes that share the buckets.
+func (a *App) followPolicies(config api.Config) func() *calls.View {
 	if a.calling == nil {
 		a.calling = calls.NewFollower(rls.NodeName, config.Hub, config.Policies, config.Now, config.Log)
 		a.looks = append(a.looks, a.calling.Look)
@@ -81,8 +81,8 @@ func grpcDoor(s settings.Settings, config api.Config, open bool) grpcserver.Conf
 	}
 }
 
-// note stores a report of refused calls like the report of an Envoy.
-func note(config api.Config, m *wire.Decisions) {
+// noteDecisions stores a report of refused calls like the report of an Envoy.
+func noteDecisions(config api.Config, m *wire.Decisions) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
 	defer cancel()
 	if err := config.Decisions.Note(ctx, m); err != nil {

@@ -29,9 +29,9 @@ func (n *neighbour) Warning() string {
 		"control plane; give one deployment a prefix in its Redis URL"
 }
 
-// meet looks whose store it is, as a deployment is known by the tokens that it accepts: all of its
-// control planes have one in common.
-func (a *App) meet(ctx context.Context, st store.Store) {
+// findNeighbour notes whether another deployment uses the store. A deployment is known by the
+// tokens that it accepts: all of its control planes have a token in common.
+func (a *App) findNeighbour(ctx context.Context, st store.Store) {
 	s, ok := st.(shared)
 	marks := a.tokens.Marks()
 	if !ok || len(marks) == 0 {
@@ -48,7 +48,7 @@ func (a *App) meet(ctx context.Context, st store.Store) {
 	}
 }
 
-// meetOthers looks until ctx ends.
+// meetOthers looks for another deployment until ctx ends.
 func (a *App) meetOthers(ctx context.Context) {
-	every.Period(ctx, meetEvery, func(ctx context.Context) { a.meet(ctx, a.store) })
+	every.Period(ctx, meetEvery, func(ctx context.Context) { a.findNeighbour(ctx, a.store) })
 }

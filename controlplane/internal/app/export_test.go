@@ -6,7 +6,7 @@ import (
 )
 
 // Deciding is for tests of the metric of policies that no request meets.
-var Deciding = deciding
+var Deciding = namesInForce
 
 // AddrOf is where a door is; nil if there is none of that name.
 func (a *App) AddrOf(name string) net.Addr {

@@ -20,26 +20,26 @@ import (
 // gaugeTimeout bounds how long a gauge may ask the store.
 const gaugeTimeout = time.Second
 
-// gauges returns the functions that metrics call when they are read.
-func (a *App) gauges(on api.Config) metrics.Gauges {
+// newGauges returns the functions that metrics call when they are read.
+func (a *App) newGauges(on api.Config) metrics.Gauges {
 	sets, registry := on.Policies, on.Nodes
 	return metrics.Gauges{
 		Nodes:       func() float64 { return countNodes(registry) },
 		Refused:     func() float64 { return float64(registry.RefusedNow()) },
 		Unmet:       func() float64 { return countUnmet(sets, on.Series, on.Enforcement, on.Now()) },
 		Version:     func() float64 { return currentVersion(sets) },
-		Census:      func() metrics.Census { return census(sets, registry, a.hub) },
+		Census:      func() metrics.Census { return takeCensus(sets, registry, a.hub) },
 		Ready:       func() float64 { return indicator(a.hub.Ready() == nil) },
 		Enforcement: a.countOrders,
 		Penalties:   a.penalties.Counts,
 		Fullest:     on.Series.Fullest,
-		Regions:     func() float64 { return indicator(a.regions == nil || moving(a.regions.View())) },
+		Regions:     func() float64 { return indicator(a.regions == nil || sharesMove(a.regions.View())) },
 		SaveAge:     a.saveAge(),
-		Full:        a.full(),
+		Full:        a.fullGauge(),
 		Files:       a.filesInForce(),
 		PollAge:     func() float64 { return time.Since(time.Unix(0, a.polled.Load())).Seconds() },
-		Expiring:    a.expiring,
-		Distance:    seconds(on.Distance),
+		Expiring:    a.secondsToExpiry,
+		Distance:    readSeconds(on.Distance),
 		WrongFiles: func() map[string]float64 {
 			ones := map[string]float64{}
 			for name := range on.WrongFiles() {
@@ -75,8 +75,8 @@ func (a *App) clockAhead() func() float64 {
 	}
 }
 
-// seconds reads a duration as a number; nil for nil.
-func seconds(read func() time.Duration) func() float64 {
+// readSeconds returns a function that reads a duration in seconds; nil for nil.
+func readSeconds(read func() time.Duration) func() float64 {
 	if read == nil {
 		return nil
 	}
@@ -116,12 +116,12 @@ func countUnmet(
 		return 0
 	}
 	held, _, _ := orders.Held() // Unknown orders count as no orders.
-	unmet, _ := history.Unmet(deciding(current.Set.Policies, held.Orders, now), current.Version.Time)
+	unmet, _ := history.Unmet(namesInForce(current.Set.Policies, held.Orders, now), current.Version.Time)
 	return float64(len(unmet))
 }
 
-// deciding returns the names of the policies that neither the set nor an order has off.
-func deciding(all []policy.Policy, orders enforcement.Orders, now time.Time) (names []string) {
+// namesInForce returns the names of the policies that neither the set nor an order has off.
+func namesInForce(all []policy.Policy, orders enforcement.Orders, now time.Time) (names []string) {
 	ordered := map[string]enforcement.Order{}
 	for _, o := range orders.List {
 		if o.Tier == "" && o.InForce(now) {
@@ -144,8 +144,9 @@ func deciding(all []policy.Policy, orders enforcement.Orders, now time.Time) (na
 	return names
 }
 
-// census counts the active nodes by version, by step of the failure ladder, and those behind.
-func census(sets *policies.Service, registry *nodes.Registry, hub *push.Hub) metrics.Census {
+// takeCensus counts the active nodes by version, by step of the failure ladder, and the nodes that
+// are behind.
+func takeCensus(sets *policies.Service, registry *nodes.Registry, hub *push.Hub) metrics.Census {
 	ctx, cancel := context.WithTimeout(context.Background(), gaugeTimeout)
 	defer cancel()
 	c := metrics.Census{Versions: map[uint64]int{}, States: map[string]int{}}
@@ -160,8 +161,8 @@ func census(sets *policies.Service, registry *nodes.Registry, hub *push.Hub) met
 	return c
 }
 
-// moving reports whether shares can move between the regions.
-func moving(view regions.View) bool { return view.Trouble == "" && view.Age >= 0 }
+// sharesMove reports whether shares can move between the regions.
+func sharesMove(view regions.View) bool { return view.Trouble == "" && view.Age >= 0 }
 
 // countOrders counts the overrides by state, and the bans. unsaved is true if the store does not
 // have them.
@@ -174,8 +175,8 @@ func (a *App) countOrders() (overrides map[string]int, bans int, unsaved bool) {
 	return overrides, bans, !durable
 }
 
-// expiring returns for each name the seconds until its last token expires.
-func (a *App) expiring() map[string]float64 {
+// secondsToExpiry returns for each name the seconds until its last token expires.
+func (a *App) secondsToExpiry() map[string]float64 {
 	left := map[string]float64{}
 	for _, e := range a.tokens.Expiring() {
 		left[e.Name] = time.Until(e.Expires).Seconds()
@@ -196,8 +197,9 @@ func (a *App) saveAge() func() float64 {
 	}
 }
 
-// full reads how often the store had no room for a bucket; nil for a store that always has.
-func (a *App) full() func() float64 {
+// fullGauge returns the gauge for how often the store had no room for a bucket; nil for a store
+// that always has room.
+func (a *App) fullGauge() func() float64 {
 	s, ok := a.store.(saver)
 	if !ok {
 		return nil

@@ -20,8 +20,9 @@ const (
 	quotaStreams = 10_000
 )
 
-// quotas opens the listener for the rate_limit_quota filters of Envoy, unless it has no address.
-func (a *App) quotas(s settings.Settings, config api.Config) error {
+// listenForQuotas opens the listener for the rate_limit_quota filters of Envoy, unless it has no
+// address.
+func (a *App) listenForQuotas(s settings.Settings, config api.Config) error {
 	if s.Listeners.RLQS == "" {
 		return nil
 	}
@@ -34,7 +35,7 @@ func (a *App) quotas(s settings.Settings, config api.Config) error {
 	}
 	a.listeners = append(a.listeners, server)
 	service := rlqs.New(rlqs.Config{
-		View: a.view(config), Penalties: config.Penalties, Leases: config.Leases,
+		View: a.followPolicies(config), Penalties: config.Penalties, Leases: config.Leases,
 		Consumers: calls.Knowing(config.Consumers, config.Now), Meter: config.Metrics, Log: config.Log,
 		Now: config.Wall,
 	})

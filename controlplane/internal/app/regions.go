@@ -9,8 +9,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// join makes the control plane one of several regions; it returns nil if the settings name none.
-func (a *App) join(s *settings.Regions, sets *policies.Service) (*regions.Service, error) {
+// joinRegions makes the control plane one of several regions; it returns nil if the settings name
+// none.
+func (a *App) joinRegions(s *settings.Regions, sets *policies.Service) (*regions.Service, error) {
 	if s == nil {
 		return nil, nil
 	}

@@ -72,7 +72,10 @@ type webListener struct {
 
 // openListeners makes the listeners. The listener for people is the first.
 func (a *App) openListeners(s settings.Settings, config api.Config) error {
-	others := func() error { return errors.Join(a.calls(s, config), a.quotas(s, config), a.debug(s.Listeners.Debug)) }
+	others := func() error {
+		return errors.Join(a.listenForCalls(s, config), a.listenForQuotas(s, config),
+			a.listenForProfiles(s.Listeners.Debug))
+	}
 	if s.Listeners.Node == "" {
 		handler, err := api.New(config)
 		return errors.Join(err, a.listen(forAll, s.Listen, handler, s, nil), others())
@@ -95,7 +98,7 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 			"for", name, "bound", s.Limits.Connections, "most_from", address)
 	})
 	server := &http.Server{
-		Handler:           clients.Guard(a.closing(handler)),
+		Handler:           clients.Guard(a.closeWhileLeaving(handler)),
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
@@ -112,9 +115,9 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 	return nil
 }
 
-// closing has every answer close its connection while the control plane drains. Idle connections
-// stay open, since a caller may be about to use them.
-func (a *App) closing(next http.Handler) http.Handler {
+// closeWhileLeaving makes every answer close its connection while the control plane drains. Idle
+// connections stay open, since a caller may be about to use them.
+func (a *App) closeWhileLeaving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.leaving.Err() != nil {
 			w.Header().Set("Connection", "close")
@@ -123,8 +126,8 @@ func (a *App) closing(next http.Handler) http.Handler {
 	})
 }
 
-// debug opens the listener for profiles, unless the address is empty.
-func (a *App) debug(address string) error {
+// listenForProfiles opens the listener for profiles, unless the address is empty.
+func (a *App) listenForProfiles(address string) error {
 	if address == "" {
 		return nil
 	}
@@ -187,7 +190,7 @@ func (a *App) Run(ctx, atOnce context.Context) error {
 	// Follow the store, the other regions and the tokens file.
 	var followers sync.WaitGroup
 	following, stopFollowing := context.WithCancel(context.Background())
-	a.meet(ctx, a.store)
+	a.findNeighbour(ctx, a.store)
 	followers.Go(func() { a.meetOthers(following) })
 	followers.Go(func() { a.hub.Run(following) })
 	if a.regions != nil {
@@ -221,7 +224,7 @@ func (a *App) Run(ctx, atOnce context.Context) error {
 		err = a.drain(atOnce, failed)
 		a.log.Info("shutting down")
 		a.stop()
-		err = errors.Join(err, a.finish(atOnce))
+		err = errors.Join(err, a.finishRequests(atOnce))
 	case err = <-failed:
 	}
 	stopFollowing()
@@ -265,8 +268,8 @@ func (a *App) drain(atOnce context.Context, failed <-chan error) error {
 	return nil
 }
 
-// finish lets the requests in flight at all listeners finish, unless atOnce ends.
-func (a *App) finish(atOnce context.Context) error {
+// finishRequests lets the requests in flight at all listeners finish, unless atOnce ends.
+func (a *App) finishRequests(atOnce context.Context) error {
 	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
 	defer cancel()
 	defer context.AfterFunc(atOnce, cancel)()

@@ -53,9 +53,9 @@ func openRedis(url string, log *slog.Logger, options []redisstore.Option) (store
 	return s, nil
 }
 
-// announce logs a change of a breaker once. The trials of an open breaker are logged for debugging
-// alone.
-func announce(log *slog.Logger, c breaker.Change) {
+// logBreakerChange logs a change of a breaker once. The trials of an open breaker are logged for
+// debugging alone.
+func logBreakerChange(log *slog.Logger, c breaker.Change) {
 	facts := []any{"server", c.Name, "from", c.From.String(), "to", c.To.String()}
 	switch {
 	case c.From == breaker.Closed:

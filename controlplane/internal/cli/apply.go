@@ -30,14 +30,14 @@ type ifVersion struct {
 	IfVersion *uint64 `help:"Only if the policy set is still this version, which the change starts from; weir get policyset prints the version." placeholder:"N"`
 }
 
-// holds returns an error if the policy set is not the version in the flag or, without the flag, the
-// version that the change was shown for.
-func (f ifVersion) holds(current answer, c change, dryRun bool) error {
+// checkVersion returns an error if the policy set is not the version in the flag or, without the
+// flag, the version that the change was shown for.
+func (f ifVersion) checkVersion(current answer, c change, dryRun bool) error {
 	if f.IfVersion == nil && dryRun {
 		return nil
 	}
 	if f.IfVersion == nil {
-		return c.holds(current)
+		return c.checkShown(current)
 	}
 	wanted := fmt.Sprint(*f.IfVersion)
 	now := versionOf(current)
@@ -60,12 +60,12 @@ func (c *applyCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if err := c.holds(t.current, t.change(), c.DryRun); err != nil {
+	if err := c.checkVersion(t.current, t.change(), c.DryRun); err != nil {
 		return err
 	}
-	if gone, all := t.removed(); !c.Yes && !c.DryRun {
-		if err := guard(gone, all, "weir diff "+t.file); err != nil {
-			if _, _, wrong := t.put(env, c.forSome, true); wrong != nil { // A mistake may be the reason.
+	if gone, all := t.countRemoved(); !c.Yes && !c.DryRun {
+		if err := guardRemoval(gone, all, "weir diff "+t.file); err != nil {
+			if _, _, wrong := t.putFile(env, c.forSome, true); wrong != nil { // A mistake may be the reason.
 				return wrong
 			}
 			return err
@@ -75,11 +75,11 @@ func (c *applyCommand) Run(env *environment) error {
 		_, err := fmt.Fprintf(env.Out, "version %s is this document already\n", t.version())
 		return err
 	}
-	put, body, err := t.put(env, c.forSome, c.DryRun)
+	put, body, err := t.putFile(env, c.forSome, c.DryRun)
 	if err != nil {
 		return err
 	}
-	t.change().shown(t.current, c.DryRun)
+	t.change().noteShown(t.current, c.DryRun)
 	if c.Output == "json" {
 		_, err := env.Out.Write(body)
 		return err
@@ -91,9 +91,9 @@ func (c *applyCommand) Run(env *environment) error {
 	return printPut(env, put)
 }
 
-// guard returns an error if more than half of the policies would be removed. Shows is the command
-// that lists the removed policies.
-func guard(gone, all int, shows string) error {
+// guardRemoval returns an error if more than half of the policies would be removed. Shows is the
+// command that lists the removed policies.
+func guardRemoval(gone, all int, shows string) error {
 	if 2*gone <= all || gone <= 1 {
 		return nil
 	}
@@ -124,7 +124,7 @@ func tryFile(env *environment, flags serverFlags, file string) (t trial, err err
 		_, all := policydoc.LoadNew(t.doc, t.format) // But all mistakes are shown at once.
 		return t, showProblems(env, file, all)
 	}
-	t.client, err = flags.client()
+	t.client, err = flags.newClient()
 	if err != nil {
 		return t, err
 	}
@@ -145,9 +145,9 @@ func showProblems(env *environment, name string, err error) error {
 	return errReported
 }
 
-// removed returns the number of policies that the current set has and the file does not, and the
-// number of all policies of the current set.
-func (t trial) removed() (gone, all int) {
+// countRemoved returns the number of policies that the current set has and the file does not, and
+// the number of all policies of the current set.
+func (t trial) countRemoved() (gone, all int) {
 	after := map[string]bool{}
 	for _, name := range policyNames(t.doc, t.format) {
 		after[name] = true
@@ -167,16 +167,16 @@ func policyNames(doc []byte, format policydoc.Format) (names []string) {
 	if err != nil {
 		return nil
 	}
-	for _, p := range member(root, "policies").Items {
-		if name := member(p, "name"); name.Kind == policy.String {
+	for _, p := range memberOf(root, "policies").Items {
+		if name := memberOf(p, "name"); name.Kind == policy.String {
 			names = append(names, name.Text)
 		}
 	}
 	return names
 }
 
-// member returns the value of a key in a map, and nothing if the node is not a map.
-func member(node policy.Node, key string) policy.Node {
+// memberOf returns the value of a key in a map, and nothing if the node is not a map.
+func memberOf(node policy.Node, key string) policy.Node {
 	if at := slices.Index(node.Keys, key); at >= 0 && node.Kind == policy.Map {
 		return node.Items[at]
 	}
@@ -198,13 +198,13 @@ func versionOf(a answer) string {
 	return version
 }
 
-// put sends the file to the control plane, for a share of the nodes or for all nodes. With dryRun
-// it only asks for the changes.
-func (t trial) put(env *environment, share forSome, dryRun bool) (put api.PutAnswer, body []byte, err error) {
+// putFile sends the file to the control plane, for a share of the nodes or for all nodes. With
+// dryRun it only asks for the changes.
+func (t trial) putFile(env *environment, share forSome, dryRun bool) (put api.PutAnswer, body []byte, err error) {
 	header := map[string]string{"If-Match": t.current.header.Get("ETag"), "Content-Type": string(t.format)}
 	got, err := t.client.do(http.MethodPut, "/v1/policyset"+share.query(dryRun), header, t.doc)
 	if err != nil {
-		return put, nil, t.explain(env, err)
+		return put, nil, t.explainProblems(env, err)
 	}
 	return put, got.body, got.decode(&put)
 }
@@ -216,8 +216,8 @@ func dryRunQuery(dryRun bool) string {
 	return ""
 }
 
-// explain prints the problems of the document like check.
-func (t trial) explain(env *environment, err error) error {
+// explainProblems prints the problems of the document like weir check.
+func (t trial) explainProblems(env *environment, err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {
 		return err

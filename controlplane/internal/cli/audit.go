@@ -49,7 +49,7 @@ func (c *auditCommand) Run(env *environment) error {
 	}
 	// Get all pages, and print them.
 	all := api.AuditAnswer{Entries: []gen.AuditEntry{}}
-	err := c.pages("/v1/audit?"+query.Encode(), func(body []byte) (string, error) {
+	err := c.readPages("/v1/audit?"+query.Encode(), func(body []byte) (string, error) {
 		var page api.AuditAnswer
 		err := json.Unmarshal(body, &page)
 		all.Entries = append(all.Entries, page.Entries...)
@@ -61,10 +61,10 @@ func (c *auditCommand) Run(env *environment) error {
 	if c.Output == "json" {
 		return printJSON(env.Out, map[string]any{"entries": all.Entries})
 	}
-	return table(env.Out, "TIME\tBY\tCHANGE", func(w io.Writer) {
+	return printTable(env.Out, "TIME\tBY\tCHANGE", func(w io.Writer) {
 		for i := range all.Entries {
 			e := &all.Entries[i]
-			fmt.Fprintf(w, "%s\t%s\t%s\n", e.At.Format(time.RFC3339), printable(by(e)), sentence(e))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", e.At.Format(time.RFC3339), printable(authorOf(e)), describeChange(e))
 			if c.Full {
 				writeWhole(w, e)
 			}
@@ -72,8 +72,8 @@ func (c *auditCommand) Run(env *environment) error {
 	})
 }
 
-// by returns the author of a change.
-func by(e *gen.AuditEntry) string {
+// authorOf returns the author of a change.
+func authorOf(e *gen.AuditEntry) string {
 	if e.By == "" {
 		return "weir"
 	}

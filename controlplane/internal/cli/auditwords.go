@@ -13,8 +13,9 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
 )
 
-// sentence describes a change. A kind that this version of weir does not know is shown unchanged.
-func sentence(e *gen.AuditEntry) string {
+// describeChange describes a change. A kind that this version of weir does not know is shown
+// unchanged.
+func describeChange(e *gen.AuditEntry) string {
 	kind, _, _ := strings.Cut(e.Action, ".")
 	say, known := sentences[kind]
 	var text string
@@ -37,8 +38,8 @@ var sentences = map[string]func(e *gen.AuditEntry) string{
 	"consumer": consumerSentence, "consumers": batchSentence, "penalties": penaltySentence,
 }
 
-// into reads a value of an entry. It returns false for a value that was too large to be stored.
-func into(value, target any) bool {
+// readInto reads a value of an entry. It returns false for a value that was too large to be stored.
+func readInto(value, target any) bool {
 	text, err := json.Marshal(value)
 	return err == nil && json.Unmarshal(text, target) == nil
 }
@@ -49,7 +50,7 @@ func versionSentence(e *gen.AuditEntry) string {
 		Version        uint64
 		Summary, Nodes string
 	}
-	if !into(e.After, &after) || after.Version == 0 {
+	if !readInto(e.After, &after) || after.Version == 0 {
 		return ""
 	}
 	text := fmt.Sprintf("version %d", after.Version)
@@ -66,7 +67,7 @@ func rolloutSentence(e *gen.AuditEntry) string {
 		AbortIf string `json:"abort_if"`
 	}
 	switch {
-	case !into(e.Before, &before) || !into(e.After, &after):
+	case !readInto(e.Before, &before) || !readInto(e.After, &after):
 		return ""
 	case e.After == nil:
 		return fmt.Sprintf("version %d taken back, which %s of the nodes had", before.Version, before.Nodes)
@@ -81,12 +82,12 @@ func rolloutSentence(e *gen.AuditEntry) string {
 // orderSentence names the orders that were given and lifted.
 func orderSentence(e *gen.AuditEntry) string {
 	var before, after []enforcement.Order
-	if !into(e.Before, &before) || !into(e.After, &after) {
+	if !readInto(e.Before, &before) || !readInto(e.After, &after) {
 		return ""
 	}
 	var said []string
 	for _, o := range after {
-		if !slices.ContainsFunc(before, func(b enforcement.Order) bool { return same(b, o) }) {
+		if !slices.ContainsFunc(before, func(b enforcement.Order) bool { return sameOrder(b, o) }) {
 			text := fmt.Sprintf("enforcement %s for %s", o.State, o.Scope())
 			if o.Percent < 100 {
 				text += fmt.Sprintf(", %d %% of the keys", o.Percent)
@@ -108,8 +109,8 @@ func orderSentence(e *gen.AuditEntry) string {
 	return strings.Join(said, "; ")
 }
 
-// same reports whether two orders are equal.
-func same(a, b enforcement.Order) bool {
+// sameOrder reports whether two orders are equal.
+func sameOrder(a, b enforcement.Order) bool {
 	return a.State == b.State && a.Percent == b.Percent && a.Scope() == b.Scope() && a.Reason == b.Reason &&
 		markText("", a.Expires) == markText("", b.Expires)
 }
@@ -117,7 +118,7 @@ func same(a, b enforcement.Order) bool {
 // penaltySentence returns text like: penalties/login: pardoned 3, or: penalties begun: login 12.
 func penaltySentence(e *gen.AuditEntry) string {
 	var after map[string]int
-	if !into(e.After, &after) || len(after) == 0 {
+	if !readInto(e.After, &after) || len(after) == 0 {
 		return ""
 	}
 	if e.Action == "penalties.pardon" {
@@ -140,7 +141,7 @@ func keySentence(e *gen.AuditEntry) string {
 	switch e.Action {
 	case "key.ban":
 		var ban enforcement.Ban
-		if !into(e.After, &ban) {
+		if !readInto(e.After, &ban) {
 			return ""
 		}
 		return text + "banned " + markText(ban.Reason, ban.Expires)
@@ -150,7 +151,7 @@ func keySentence(e *gen.AuditEntry) string {
 		return text + "reset"
 	case "key.grant":
 		var given struct{ Tokens int64 }
-		if !into(e.After, &given) {
+		if !readInto(e.After, &given) {
 			return ""
 		}
 		return text + "given " + plural(int(given.Tokens), "token", "tokens")
@@ -161,17 +162,17 @@ func keySentence(e *gen.AuditEntry) string {
 // consumerSentence describes the changes of a consumer.
 func consumerSentence(e *gen.AuditEntry) string {
 	var before, after consumers.Record
-	if !into(e.Before, &before) || !into(e.After, &after) {
+	if !readInto(e.Before, &before) || !readInto(e.After, &after) {
 		return ""
 	}
-	said := marked(nil, "banned", before.Banned, after.Banned)
-	said = marked(said, "not limited", before.Bypass, after.Bypass)
+	said := appendMarkChange(nil, "banned", before.Banned, after.Banned)
+	said = appendMarkChange(said, "not limited", before.Bypass, after.Bypass)
 	if before.Tier != after.Tier && after.Tier != "" {
 		said = append(said, "tier "+after.Tier)
 	} else if before.Tier != after.Tier {
 		said = append(said, "no longer tier "+before.Tier)
 	}
-	said = append(said, overridden(before.Overrides, after.Overrides)...)
+	said = append(said, listOverrideChanges(before.Overrides, after.Overrides)...)
 	switch {
 	case e.Action == "consumer.delete":
 		said = append([]string{"forgotten"}, said...)
@@ -183,7 +184,7 @@ func consumerSentence(e *gen.AuditEntry) string {
 
 func batchSentence(e *gen.AuditEntry) string {
 	var written struct{ Consumers int }
-	into(e.After, &written)
+	readInto(e.After, &written)
 	done, known := map[string]string{"consumers.put": "put", "consumers.restore": "given back"}[e.Action]
 	if !known || e.After == nil {
 		return ""
@@ -191,19 +192,19 @@ func batchSentence(e *gen.AuditEntry) string {
 	return plural(max(written.Consumers, 1), "consumer", "consumers") + " " + done
 }
 
-// marked adds the change of a ban or a bypass.
-func marked(said []string, what string, before, after *consumers.Mark) []string {
+// appendMarkChange adds the change of a ban or a bypass.
+func appendMarkChange(said []string, what string, before, after *consumers.Mark) []string {
 	switch {
 	case after == nil && before != nil:
 		return append(said, "no longer "+what)
 	case after != nil && (before == nil || *before != *after):
-		return append(said, what+" "+markText(after.Reason, optional(after.Expires)))
+		return append(said, what+" "+markText(after.Reason, optionalTime(after.Expires)))
 	}
 	return said
 }
 
-// overridden names the limits of a consumer's own that have changed.
-func overridden(before, after []consumers.Override) (said []string) {
+// listOverrideChanges names the limits of a consumer's own that have changed.
+func listOverrideChanges(before, after []consumers.Override) (said []string) {
 	find := func(list []consumers.Override, policy string) (o consumers.Override, found bool) {
 		at := slices.IndexFunc(list, func(o consumers.Override) bool { return o.Policy == policy })
 		if at < 0 {
@@ -214,7 +215,7 @@ func overridden(before, after []consumers.Override) (said []string) {
 	for _, o := range after {
 		limit := limitsText(o)
 		if was, found := find(before, o.Policy); !found || limitsText(was) != limit || was.Mark != o.Mark {
-			end := markText(o.Reason, optional(o.Expires))
+			end := markText(o.Reason, optionalTime(o.Expires))
 			said = append(said, fmt.Sprintf("limit under %s %s %s", o.Policy, limit, end))
 		}
 	}
@@ -237,8 +238,8 @@ func limitsText(o consumers.Override) string {
 	return ownLimits(text)
 }
 
-// optional returns a pointer to the time; nil for the zero time.
-func optional(at time.Time) *time.Time {
+// optionalTime returns a pointer to the time; nil for the zero time.
+func optionalTime(at time.Time) *time.Time {
 	if at.IsZero() {
 		return nil
 	}

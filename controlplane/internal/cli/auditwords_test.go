@@ -55,7 +55,7 @@ func TestSentences(t *testing.T) {
 		if err := json.Unmarshal([]byte(c.entry), &e); err != nil {
 			t.Fatal(err)
 		}
-		if got := sentence(&e); got != c.want {
+		if got := describeChange(&e); got != c.want {
 			t.Errorf("%s\ngot  %s\nwant %s", c.entry, got, c.want)
 		}
 	}

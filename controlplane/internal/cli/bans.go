@@ -20,7 +20,7 @@ type getBans struct{ getFlags }
 // Run prints the bans of keys, then the bans of consumers.
 func (c *getBans) Run(env *environment) error {
 	// Get the banned keys and the banned consumers.
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (c *getBans) Run(env *environment) error {
 		return err
 	}
 	people := []api.ConsumerAnswer{}
-	err = cl.pages("/v1/consumers?banned=true", func(body []byte) (string, error) {
+	err = cl.readPages("/v1/consumers?banned=true", func(body []byte) (string, error) {
 		var page api.ConsumersAnswer
 		err := json.Unmarshal(body, &page)
 		people = append(people, page.Consumers...)
@@ -51,7 +51,7 @@ func (c *getBans) Run(env *environment) error {
 		_, err = fmt.Fprintln(env.Out, "no key and no consumer is banned; weir get policyset shows banned addresses")
 		return err
 	}
-	return table(env.Out, "OF\tKEY\tUNTIL\tCHANGED\tBY\tREASON", func(w io.Writer) {
+	return printTable(env.Out, "OF\tKEY\tUNTIL\tCHANGED\tBY\tREASON", func(w io.Writer) {
 		row := func(of, key string, until *time.Time, changed time.Time, by, reason string) {
 			end := "lifted by hand"
 			if until != nil {
@@ -105,7 +105,7 @@ func (c *unbanKey) Run(env *environment) error {
 		return errors.New("--source goes with the policy and the parts of the key: leave it out beside --key HASH")
 	case c.Key == "":
 		key := keyFlags{getFlags: c.getFlags, Policy: c.Policy, Partition: c.Partition, Source: c.Source}
-		err := key.do(env, http.MethodDelete, "/ban", nil)
+		err := key.requestKey(env, http.MethodDelete, "/ban", nil)
 		if err != nil || c.Output == "json" {
 			return err
 		}
@@ -113,12 +113,12 @@ func (c *unbanKey) Run(env *environment) error {
 		if len(c.Partition) == 0 {
 			return nil
 		}
-		caller := key.caller()
+		caller := key.callerQuery()
 		caller.Set("policy", c.Policy)
 		return c.printBansLeft(env, caller, c.ofKey)
 	}
 	// Lift the bans of the hash.
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}

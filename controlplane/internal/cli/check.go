@@ -49,7 +49,7 @@ func (c *checkCommand) Run(env *environment) error {
 	failed := false
 	for _, name := range c.Files {
 		set, err := loadSet(env, name)
-		f, err := c.check(name, set, err, shares)
+		f, err := c.checkSet(name, set, err, shares)
 		if err != nil {
 			return err
 		}
@@ -67,9 +67,9 @@ func (c *checkCommand) Run(env *environment) error {
 	return err
 }
 
-// check returns the result for a set, or the problems in err if there is no set. Its own error is
-// not about the document.
-func (c *checkCommand) check(name string, set *policy.Set, err error, shares map[string]int64) (checked, error) {
+// checkSet returns the result for a set, or the problems in err if there is no set. Its own error
+// is not about the document.
+func (c *checkCommand) checkSet(name string, set *policy.Set, err error, shares map[string]int64) (checked, error) {
 	f := checked{File: name, Problems: policy.Problems{}, Policies: []promises.Promise{}}
 	if problems, ok := policydoc.ProblemsOf(err); ok {
 		f.Problems = problems

@@ -97,7 +97,7 @@ func Main(args []string, streams Streams, version string) (code int) {
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprint(streams.Err, misused(err))
+		fmt.Fprint(streams.Err, explainMisuse(err))
 		return exitUsage
 	}
 	// Run the command.

@@ -54,9 +54,9 @@ type client struct {
 	warned map[string]bool
 }
 
-// client returns a client with the caller's token.
-func (f serverFlags) client() (*client, error) {
-	c, err := f.anonymous()
+// newClient returns a client with the caller's token.
+func (f serverFlags) newClient() (*client, error) {
+	c, err := f.newAnonymousClient()
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,9 @@ func (f serverFlags) client() (*client, error) {
 	return c, err
 }
 
-// anonymous returns a client without a token, for operations that are open to every caller.
-func (f serverFlags) anonymous() (*client, error) {
+// newAnonymousClient returns a client without a token, for operations that are open to every
+// caller.
+func (f serverFlags) newAnonymousClient() (*client, error) {
 	base, err := url.Parse(f.Server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("--server (WEIR_SERVER): %q is not like http://HOST:PORT", f.Server)
@@ -75,7 +76,7 @@ func (f serverFlags) anonymous() (*client, error) {
 	// The token is for one server.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if f.CAFile != "" {
-		c.http.Transport, err = trusting(f.CAFile)
+		c.http.Transport, err = newTransport(f.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("--ca-file (WEIR_CA_FILE): %w", err)
 		}
@@ -83,8 +84,8 @@ func (f serverFlags) anonymous() (*client, error) {
 	return c, nil
 }
 
-// trusting returns a transport that trusts the authorities in a file.
-func trusting(path string) (http.RoundTripper, error) {
+// newTransport returns a transport that trusts the authorities in a file.
+func newTransport(path string) (http.RoundTripper, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -185,12 +186,12 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 	// Send it and read the answer.
 	response, err := c.http.Do(request)
 	if err != nil {
-		return answer{}, c.unreachable(err)
+		return answer{}, c.errUnreachable(err)
 	}
 	defer response.Body.Close()
 	got, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return answer{}, c.unreachable(err)
+		return answer{}, c.errUnreachable(err)
 	}
 	// Only a control plane sends a request id.
 	if response.Header.Get(api.RequestIDHeader) == "" {
@@ -200,7 +201,7 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 		c.warnOnce(response.Header)
 		return answer{method + " " + target.Path, response.Header, got}, nil
 	}
-	return answer{}, c.refused(response, got)
+	return answer{}, c.errRefused(response, got)
 }
 
 // warnOnce prints the warnings of a good answer, each once: the answer is a copy in memory while
@@ -219,7 +220,7 @@ func (c *client) warnOnce(header http.Header) {
 	}
 }
 
-func (c *client) unreachable(err error) error {
+func (c *client) errUnreachable(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
@@ -241,8 +242,8 @@ func (c *client) noWeir(err error) error {
 	return errors.New(text + ": is --server (WEIR_SERVER) right?")
 }
 
-// refused returns the error for a refusing answer.
-func (c *client) refused(response *http.Response, body []byte) error {
+// errRefused returns the error for a refusing answer.
+func (c *client) errRefused(response *http.Response, body []byte) error {
 	r := &refusal{}
 	media, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
 	if media != api.ProblemType || json.Unmarshal(body, &r.Problem) != nil {

@@ -54,7 +54,7 @@ type completeCommand struct {
 
 // Run prints the possible words, a line each.
 func (c *completeCommand) Run(env *environment, app *kong.Kong) error {
-	found := complete(app.Model.Node, c.Words)
+	found := completeWord(app.Model.Node, c.Words)
 	if len(found) == 0 {
 		return nil
 	}
@@ -62,8 +62,8 @@ func (c *completeCommand) Run(env *environment, app *kong.Kong) error {
 	return err
 }
 
-// complete finds the commands, flags and values that the last word may become.
-func complete(node *kong.Node, words []string) (found []string) {
+// completeWord finds the commands, flags and values that the last word may become.
+func completeWord(node *kong.Node, words []string) (found []string) {
 	last := ""
 	if len(words) > 0 {
 		words, last = words[:len(words)-1], words[len(words)-1]
@@ -85,10 +85,10 @@ func complete(node *kong.Node, words []string) (found []string) {
 	name, _, valued := strings.Cut(last, "=")
 	switch {
 	case waiting != nil:
-		all = values(waiting.Value)
+		all = listValues(waiting.Value)
 	case valued && strings.HasPrefix(name, "--"):
 		if flag := flagOf(node, name); flag != nil {
-			for _, v := range values(flag.Value) {
+			for _, v := range listValues(flag.Value) {
 				all = append(all, name+"="+v)
 			}
 		}
@@ -99,7 +99,7 @@ func complete(node *kong.Node, words []string) (found []string) {
 			}
 		}
 	default:
-		all = following(node)
+		all = listNext(node)
 	}
 	for _, candidate := range all {
 		if strings.HasPrefix(candidate, last) && !slices.Contains(found, candidate) {
@@ -110,21 +110,21 @@ func complete(node *kong.Node, words []string) (found []string) {
 	return found
 }
 
-// following returns the commands below a node, or the values that its first argument may have.
-func following(node *kong.Node) (all []string) {
+// listNext returns the commands below a node, or the values that its first argument may have.
+func listNext(node *kong.Node) (all []string) {
 	for _, child := range node.Children {
 		if child.Type == kong.CommandNode && !child.Hidden {
 			all = append(all, child.Name)
 		}
 	}
 	if len(all) == 0 && len(node.Positional) > 0 {
-		return values(node.Positional[0])
+		return listValues(node.Positional[0])
 	}
 	return all
 }
 
-// values returns the values that a flag or an argument may have, if they are known.
-func values(v *kong.Value) (all []string) {
+// listValues returns the values that a flag or an argument may have, if they are known.
+func listValues(v *kong.Value) (all []string) {
 	if v.Enum == "" {
 		return nil
 	}

@@ -65,13 +65,13 @@ func newRows(file io.Reader) (*rows, error) {
 	return r, nil
 }
 
-// batch reads up to a batch full of rows, from a line on, and reports whether there is more. Rows
-// with a mistake are left out.
-func (r *rows) batch(from int) (batch api.ConsumerBatch, lines []int, more bool) {
+// readBatch reads up to a batch full of rows, from a line on, and reports whether there is more.
+// Rows with a mistake are left out.
+func (r *rows) readBatch(from int) (batch api.ConsumerBatch, lines []int, more bool) {
 	size := 0
 	for len(lines) < batchSize {
 		if r.held == nil {
-			r.held, more = r.next(from)
+			r.held, more = r.readRow(from)
 			if !more {
 				return batch, lines, false
 			}
@@ -88,9 +88,9 @@ func (r *rows) batch(from int) (batch api.ConsumerBatch, lines []int, more bool)
 	return batch, lines, true
 }
 
-// next reads a row and notes its problems. It returns false at the end, and when the rest of the
+// readRow reads a row and notes its problems. It returns false at the end, and when the rest of the
 // file is not CSV.
-func (r *rows) next(from int) (*row, bool) {
+func (r *rows) readRow(from int) (*row, bool) {
 	fields, err := r.csv.Read()
 	var broken *csv.ParseError
 	switch {
@@ -100,7 +100,7 @@ func (r *rows) next(from int) (*row, bool) {
 		reason := "has " + plural(len(fields), "field", "fields")
 		reason += fmt.Sprintf("; the line of column names has %d", len(r.columns))
 		wrong := lineProblem{broken.StartLine, "", reason}
-		return r.note(&row{line: wrong.line, problems: []lineProblem{wrong}}, from), true
+		return r.noteProblems(&row{line: wrong.line, problems: []lineProblem{wrong}}, from), true
 	case errors.As(err, &broken):
 		r.problems = append(r.problems, lineProblem{broken.StartLine, "", broken.Err.Error()})
 		return nil, false
@@ -110,25 +110,25 @@ func (r *rows) next(from int) (*row, bool) {
 	}
 	line, _ := r.csv.FieldPos(0)
 	read := &row{line: line}
-	r.read(read, fields)
-	if before, twice := r.once(read.item, line); twice {
+	r.readFields(read, fields)
+	if before, twice := r.noteConsumer(read.item, line); twice {
 		reason := fmt.Sprintf("the same as in line %d", before)
 		read.problems = append(read.problems, lineProblem{line, "id", reason})
 	}
-	return r.note(read, from), true
+	return r.noteProblems(read, from), true
 }
 
-// note keeps the problems of a row that is wanted.
-func (r *rows) note(read *row, from int) *row {
+// noteProblems keeps the problems of a row that is wanted.
+func (r *rows) noteProblems(read *row, from int) *row {
 	if read.line >= from {
 		r.problems = append(r.problems, read.problems...)
 	}
 	return read
 }
 
-// once notes a consumer, and reports where it was before if it is there twice. It keeps a hash of
-// each: files may be long.
-func (r *rows) once(item api.ConsumerItem, line int) (before int, twice bool) {
+// noteConsumer notes a consumer, and reports where it was before if it is there twice. It keeps a
+// hash of each: files may be long.
+func (r *rows) noteConsumer(item api.ConsumerItem, line int) (before int, twice bool) {
 	if item.ID == "" {
 		return 0, false
 	}
@@ -143,8 +143,8 @@ func (r *rows) once(item api.ConsumerItem, line int) (before int, twice bool) {
 	return before, twice
 }
 
-// read takes a row's fields in.
-func (r *rows) read(into *row, fields []string) {
+// readFields takes a row's fields in.
+func (r *rows) readFields(into *row, fields []string) {
 	var banned, bypass mark
 	for i, name := range r.columns {
 		text := fields[i]
@@ -152,7 +152,7 @@ func (r *rows) read(into *row, fields []string) {
 		var err error
 		if !utf8.ValidString(text) {
 			// JSON would carry a replacement for each wrong byte, which is another consumer.
-			into.note(name, errors.New("is not UTF-8: save the file in that encoding"))
+			into.noteProblem(name, errors.New("is not UTF-8: save the file in that encoding"))
 			continue
 		}
 		switch name {
@@ -174,15 +174,15 @@ func (r *rows) read(into *row, fields []string) {
 			if strings.HasPrefix(name, "bypass") {
 				m = &bypass
 			}
-			err = m.set(name, text)
+			err = m.setColumn(name, text)
 		}
-		into.note(name, err)
+		into.noteProblem(name, err)
 	}
 	into.item.Banned, into.item.Bypass = banned.answer(), bypass.answer()
 }
 
-// note adds the problem with a column, if there is any.
-func (r *row) note(column string, err error) {
+// noteProblem adds the problem with a column, if there is any.
+func (r *row) noteProblem(column string, err error) {
 	if err != nil {
 		r.problems = append(r.problems, lineProblem{r.line, column, err.Error()})
 	}
@@ -197,7 +197,7 @@ type mark struct {
 // truths are the values that the columns banned and bypass may have.
 var truths = map[string]bool{"true": true, "yes": true, "false": false, "no": false}
 
-func (m *mark) set(column, text string) error {
+func (m *mark) setColumn(column, text string) error {
 	switch {
 	case text == "":
 	case strings.HasSuffix(column, "_reason"):

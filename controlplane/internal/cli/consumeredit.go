@@ -22,13 +22,13 @@ type markFlags struct {
 	endFlags
 }
 
-// end returns the time at which it ends by the control plane's clock, nil for never.
-func (f markFlags) end(server serverFlags) (*time.Time, error) {
-	cl, err := server.client()
+// endTime returns the time at which it ends by the control plane's clock, nil for never.
+func (f markFlags) endTime(server serverFlags) (*time.Time, error) {
+	cl, err := server.newClient()
 	if err != nil {
 		return nil, err
 	}
-	return cl.end(f.endFlags)
+	return cl.endTime(f.endFlags)
 }
 
 // markText says how long something is so, and why.
@@ -50,12 +50,12 @@ type banConsumer struct {
 
 // Run bans the consumer.
 func (c *banConsumer) Run(env *environment) error {
-	end, err := c.end(c.serverFlags)
+	end, err := c.endTime(c.serverFlags)
 	if err != nil {
 		return err
 	}
 	m := &api.ConsumerMark{Reason: c.Reason, ExpiresAt: end}
-	now, err := c.changed(env, banWritten, func(r *api.ConsumerAnswer) error { r.Banned = m; return nil })
+	now, err := c.changeRecord(env, banWritten, func(r *api.ConsumerAnswer) error { r.Banned = m; return nil })
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ type unbanConsumer struct{ consumerFlags }
 
 // Run takes the ban back.
 func (c *unbanConsumer) Run(env *environment) error {
-	err := c.edit(env, written{}, func(r *api.ConsumerAnswer) error {
+	err := c.editRecord(env, written{}, func(r *api.ConsumerAnswer) error {
 		if r.Banned == nil {
 			return errors.New("the consumer is not banned")
 		}
@@ -100,7 +100,7 @@ type bypassConsumer struct {
 
 // Run lets the consumer pass without a limit.
 func (c *bypassConsumer) Run(env *environment) error {
-	end, err := c.end(c.serverFlags)
+	end, err := c.endTime(c.serverFlags)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (c *bypassConsumer) Run(env *environment) error {
 	if c.Off {
 		m, text = nil, "limited again"
 	}
-	err = c.edit(env, bypassWritten, func(r *api.ConsumerAnswer) error {
+	err = c.editRecord(env, bypassWritten, func(r *api.ConsumerAnswer) error {
 		if c.Off && r.Bypass == nil {
 			return errors.New("the consumer has no bypass")
 		}
@@ -136,7 +136,7 @@ type overrideConsumer struct {
 // Run gives the consumer its own limits.
 func (c *overrideConsumer) Run(env *environment) error {
 	// Read the end and the limit; no limit removes the override.
-	end, err := c.end(c.serverFlags)
+	end, err := c.endTime(c.serverFlags)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (c *overrideConsumer) Run(env *environment) error {
 		writes = written{}
 	}
 	// Replace or remove the override.
-	err = c.edit(env, writes, func(r *api.ConsumerAnswer) error {
+	err = c.editRecord(env, writes, func(r *api.ConsumerAnswer) error {
 		before := len(r.Overrides)
 		r.Overrides = slices.DeleteFunc(r.Overrides, func(o api.ConsumerOverride) bool { return o.Policy == c.Policy })
 		if limit != nil {
@@ -300,11 +300,11 @@ func (c *putConsumer) Run(env *environment) error {
 		return err
 	}
 	// Put it, or try to.
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
-	path, err := c.path(env)
+	path, err := c.consumerPath(env)
 	if err != nil {
 		return err
 	}

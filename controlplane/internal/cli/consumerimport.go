@@ -47,13 +47,13 @@ type imported struct {
 // Run checks the whole file and then writes it batch by batch: a file with a mistake changes
 // nothing.
 func (c *importConsumers) Run(env *environment) error {
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
-	done, err := c.pass(env, cl, true)
+	done, err := c.sendFile(env, cl, true)
 	if err == nil && !c.DryRun {
-		done, err = c.pass(env, cl, false)
+		done, err = c.sendFile(env, cl, false)
 	}
 	if err != nil {
 		return err
@@ -69,9 +69,9 @@ func (c *importConsumers) Run(env *environment) error {
 	return err
 }
 
-// pass sends the file once, to be checked or to be written. A check finds all that is wrong;
+// sendFile sends the file once, to be checked or to be written. A check finds all that is wrong;
 // writing ends at the first batch that is refused.
-func (c *importConsumers) pass(
+func (c *importConsumers) sendFile(
 	env *environment, cl *client, check bool,
 ) (done imported, err error) {
 	file, err := os.Open(c.File)
@@ -89,14 +89,14 @@ func (c *importConsumers) pass(
 	for more := true; more && len(rows.problems) < maxProblems; {
 		var batch api.ConsumerBatch
 		var lines []int
-		batch, lines, more = rows.batch(c.From)
+		batch, lines, more = rows.readBatch(c.From)
 		if !check && len(rows.problems) > 0 { // The file has changed since the check.
 			break
 		}
 		if len(lines) == 0 {
 			continue
 		}
-		problems, err := c.send(cl, batch, lines, check)
+		problems, err := c.sendBatch(cl, batch, lines, check)
 		if err != nil && done.Written > 0 && !check {
 			err = fmt.Errorf("%w\n%s", err, done.goOn())
 		}
@@ -112,7 +112,7 @@ func (c *importConsumers) pass(
 		done.Line = lines[len(lines)-1]
 		shown.at(rows.csv.InputOffset())
 	}
-	return done, rows.refused(c.File, done)
+	return done, rows.problemsError(c.File, done)
 }
 
 // goOn says how much is written, and how to write the rest.
@@ -128,9 +128,9 @@ func (d imported) goOn() string {
 // maxProblems is the largest number of mistakes that are listed of a file.
 const maxProblems = 100
 
-// refused returns an error with the problems of the file in the order of its lines, and with the
-// written part; nil without problems.
-func (r *rows) refused(file string, done imported) error {
+// problemsError returns an error with the problems of the file in the order of its lines, and with
+// the written part; nil without problems.
+func (r *rows) problemsError(file string, done imported) error {
 	found := r.problems[:min(len(r.problems), maxProblems)]
 	slices.SortStableFunc(found, func(a, b lineProblem) int { return a.line - b.line })
 	some := done.Written > 0 && !done.DryRun
@@ -167,8 +167,8 @@ func (p lineProblem) String() string {
 	return text + ": " + p.reason
 }
 
-// send puts one batch, or only checks it. lines are the lines of its consumers.
-func (c *importConsumers) send(
+// sendBatch puts one batch, or only checks it. lines are the lines of its consumers.
+func (c *importConsumers) sendBatch(
 	cl *client, batch api.ConsumerBatch, lines []int, check bool,
 ) (found []lineProblem, err error) {
 	body, err := json.Marshal(batch)

@@ -19,7 +19,7 @@ type listConsumers struct {
 func (c *listConsumers) Run(env *environment) error {
 	path := withQuery("/v1/consumers", map[string]string{"banned": ifTrue(c.Banned), "tier": c.Tier})
 	all := []api.ConsumerAnswer{}
-	err := c.pages(path, func(body []byte) (string, error) {
+	err := c.readPages(path, func(body []byte) (string, error) {
 		var page api.ConsumersAnswer
 		err := json.Unmarshal(body, &page)
 		all = append(all, page.Consumers...)
@@ -31,7 +31,7 @@ func (c *listConsumers) Run(env *environment) error {
 	if c.Output == "json" {
 		return printJSON(env.Out, map[string]any{"consumers": all})
 	}
-	return table(env.Out, "KEY\tTIER\tBANNED\tBYPASS\tOVERRIDES\tCHANGED\tBY", func(w io.Writer) {
+	return printTable(env.Out, "KEY\tTIER\tBANNED\tBYPASS\tOVERRIDES\tCHANGED\tBY", func(w io.Writer) {
 		for _, one := range all {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", one.Key, one.Tier,
 				banOf(shortMark(one.Banned), one.Lifted),

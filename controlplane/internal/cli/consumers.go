@@ -33,9 +33,9 @@ type consumerFlags struct {
 	Source string `help:"The place where requests name their consumer, if the policy set has several places." placeholder:"header:NAME"`
 }
 
-// path returns the path of the consumer. It may read the consumer's value.
-func (f *consumerFlags) path(env *environment) (string, error) {
-	id, err := argument(env, f.ID)
+// consumerPath returns the path of the consumer. It may read the consumer's value.
+func (f *consumerFlags) consumerPath(env *environment) (string, error) {
+	id, err := readArgument(env, f.ID)
 	if err != nil {
 		return "", err
 	}
@@ -50,13 +50,15 @@ func (f *consumerFlags) path(env *environment) (string, error) {
 	return path, nil
 }
 
-// do sends a request about the consumer.
-func (f *consumerFlags) do(env *environment, method string, header map[string]string, body []byte) (answer, error) {
-	cl, err := f.client()
+// requestConsumer sends a request about the consumer.
+func (f *consumerFlags) requestConsumer(
+	env *environment, method string, header map[string]string, body []byte,
+) (answer, error) {
+	cl, err := f.newClient()
 	if err != nil {
 		return answer{}, err
 	}
-	path, err := f.path(env)
+	path, err := f.consumerPath(env)
 	if err != nil {
 		return answer{}, err
 	}
@@ -75,22 +77,23 @@ func (f *consumerFlags) printBansLeft(env *environment, ended isEnded) error {
 // attempts is the largest number of attempts at a change while other changes are faster.
 const attempts = 5
 
-// edit changes a part of the consumer's record and keeps the rest. It deletes a record that is
-// empty after the change.
-func (f *consumerFlags) edit(env *environment, w written, change func(c *api.ConsumerAnswer) error) error {
-	_, err := f.changed(env, w, change)
+// editRecord changes a part of the consumer's record and keeps the rest. It deletes a record that
+// is empty after the change.
+func (f *consumerFlags) editRecord(env *environment, w written, change func(c *api.ConsumerAnswer) error) error {
+	_, err := f.changeRecord(env, w, change)
 	return err
 }
 
-// changed changes a consumer like edit, and returns the new record; zero if the record was deleted.
-func (f *consumerFlags) changed(
+// changeRecord changes a consumer like editRecord, and returns the new record; zero if the record
+// was deleted.
+func (f *consumerFlags) changeRecord(
 	env *environment, w written, change func(c *api.ConsumerAnswer) error,
 ) (now api.ConsumerAnswer, err error) {
-	cl, err := f.client()
+	cl, err := f.newClient()
 	if err != nil {
 		return now, err
 	}
-	path, err := f.path(env)
+	path, err := f.consumerPath(env)
 	if err != nil {
 		return now, err
 	}
@@ -162,8 +165,8 @@ func problemsOf(err error) error {
 	return err
 }
 
-// argument returns a key as it was given, or for - from the standard input.
-func argument(env *environment, text string) (string, error) {
+// readArgument returns a key as it was given, or for - from the standard input.
+func readArgument(env *environment, text string) (string, error) {
 	if text != "-" {
 		return text, nil
 	}
@@ -178,7 +181,7 @@ type getConsumer struct {
 
 // Run prints the record.
 func (c *getConsumer) Run(env *environment) error {
-	got, err := c.do(env, http.MethodGet, nil, nil)
+	got, err := c.requestConsumer(env, http.MethodGet, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -209,7 +212,7 @@ type setConsumer struct {
 
 // Run assigns the tier in place of any other tier.
 func (c *setConsumer) Run(env *environment) error {
-	err := c.edit(env, tierWritten, func(r *api.ConsumerAnswer) error { r.Tier = c.Tier; return nil })
+	err := c.editRecord(env, tierWritten, func(r *api.ConsumerAnswer) error { r.Tier = c.Tier; return nil })
 	if err != nil {
 		return err
 	}
@@ -221,7 +224,7 @@ type deleteConsumer struct{ consumerFlags }
 
 // Run forgets the consumer.
 func (c *deleteConsumer) Run(env *environment) error {
-	_, err := c.do(env, http.MethodDelete, map[string]string{"If-Match": "*"}, nil)
+	_, err := c.requestConsumer(env, http.MethodDelete, map[string]string{"If-Match": "*"}, nil)
 	if err == nil {
 		_, err = fmt.Fprintln(env.Out, "forgotten")
 	}

@@ -33,7 +33,7 @@ type showEnforcement struct{ getFlags }
 
 // Run prints the orders.
 func (c *showEnforcement) Run(env *environment) error {
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (c *showEnforcement) Run(env *environment) error {
 	if printed, err := got.read(env, c.Output, &now); printed || err != nil {
 		return err
 	}
-	return tell(env.Out, now, "is")
+	return printOrders(env.Out, now, "is")
 }
 
 // scopeFlags say which policies are meant.
@@ -56,7 +56,9 @@ type scopeFlags struct {
 	DryRun bool   `help:"Check the order and print the orders that would be in force."`
 }
 
-func (f scopeFlags) is(o enforcement.Order) bool { return o.Policy == f.Policy && o.Tier == f.Tier }
+func (f scopeFlags) matchesOrder(o enforcement.Order) bool {
+	return o.Policy == f.Policy && o.Tier == f.Tier
+}
 
 type setEnforcement struct {
 	serverFlags
@@ -74,7 +76,7 @@ func (c *setEnforcement) Run(env *environment) error {
 	if c.Percent == 0 {
 		return errors.New("--percent: must be 1 to 100")
 	}
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -83,7 +85,7 @@ func (c *setEnforcement) Run(env *environment) error {
 	if wanted.State != enforcement.Enforce && c.Until.IsZero() && c.For == 0 && !c.ForGood {
 		c.For = length(switchedOffFor)
 	}
-	wanted.Expires, err = cl.end(c.endFlags)
+	wanted.Expires, err = cl.endTime(c.endFlags)
 	if err != nil {
 		return err
 	}
@@ -91,14 +93,14 @@ func (c *setEnforcement) Run(env *environment) error {
 		if c.Replace {
 			orders = nil
 		}
-		orders = slices.DeleteFunc(orders, c.is)
+		orders = slices.DeleteFunc(orders, c.matchesOrder)
 		if len(orders) >= enforcement.Most {
 			return nil, fmt.Errorf("cannot give another order: %d are in force, the most that there may be; take one "+
 				"back (weir enforcement show, then lift), or take back all others with --replace", len(orders))
 		}
 		return append(orders, wanted), nil
 	}
-	return cl.order(env, c.DryRun, c.Replace, orderWritten, give)
+	return cl.setOrders(env, c.DryRun, c.Replace, orderWritten, give)
 }
 
 type liftEnforcement struct {
@@ -109,15 +111,15 @@ type liftEnforcement struct {
 
 // Run takes back the order about the same.
 func (c *liftEnforcement) Run(env *environment) error {
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
-	return cl.order(env, c.DryRun, c.All, written{}, func(orders []enforcement.Order) ([]enforcement.Order, error) {
+	return cl.setOrders(env, c.DryRun, c.All, written{}, func(orders []enforcement.Order) ([]enforcement.Order, error) {
 		if c.All {
 			return []enforcement.Order{}, nil
 		}
-		left := slices.DeleteFunc(slices.Clone(orders), c.is)
+		left := slices.DeleteFunc(slices.Clone(orders), c.matchesOrder)
 		if len(left) == len(orders) {
 			return nil, fmt.Errorf("there is no order about %s; weir enforcement show lists the "+
 				"orders, and --all takes "+
@@ -128,8 +130,8 @@ func (c *liftEnforcement) Run(env *environment) error {
 	})
 }
 
-// order changes the orders, and prints the orders that are then in force.
-func (cl *client) order(
+// setOrders changes the orders, and prints the orders that are then in force.
+func (cl *client) setOrders(
 	env *environment, dryRun, blind bool, w written, edit func([]enforcement.Order) ([]enforcement.Order, error),
 ) error {
 	cl.warned[api.OrdersHeader] = true // The command prints them.
@@ -142,7 +144,7 @@ func (cl *client) order(
 			if dryRun {
 				verb = "would be"
 			}
-			return tell(env.Out, got, verb)
+			return printOrders(env.Out, got, verb)
 		case !errors.As(err, &refused):
 			return err
 		case refused.Status == http.StatusPreconditionFailed && try < enforcementTries:
@@ -192,8 +194,8 @@ func (cl *client) tryOrder(
 	return now, json.Unmarshal(got.body, &now)
 }
 
-// tell prints the orders in force, in sentences.
-func tell(out io.Writer, now api.EnforcementAnswer, verb string) error {
+// printOrders prints the orders in force, in sentences.
+func printOrders(out io.Writer, now api.EnforcementAnswer, verb string) error {
 	var b strings.Builder
 	if len(now.Orders) == 0 {
 		fmt.Fprintf(&b, "Nothing %s ordered: the policy set counts as it is written.\n", verb)

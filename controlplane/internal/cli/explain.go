@@ -21,8 +21,8 @@ type explainCommand struct {
 	Verified map[string]string `help:"Values that Envoy verifies and no header has, by their source: jwt:CLAIM, spiffe, metadata:NS/KEY or cert_subject." placeholder:"SOURCE=VALUE"`
 }
 
-// body returns the request in question in the form that the control plane reads.
-func (c *explainCommand) body() ([]byte, error) {
+// requestBody returns the request in question in the form that the control plane reads.
+func (c *explainCommand) requestBody() ([]byte, error) {
 	type header struct {
 		Name  string `json:"name"`
 		Value string `json:"value"`
@@ -54,11 +54,11 @@ func (c *explainCommand) body() ([]byte, error) {
 // Run prints the answer that the request would get, and why.
 func (c *explainCommand) Run(env *environment) error {
 	// Ask the control plane.
-	body, err := c.body()
+	body, err := c.requestBody()
 	if err != nil {
 		return err
 	}
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,8 @@ func printAnswer(out io.Writer, a *api.ExplainedAnswer) {
 
 // printMet prints the policies that a request meets, with a line for each of their limits.
 func printMet(out io.Writer, met []api.ExplainedPolicy) error {
-	return table(out, "\nPOLICY\tSTATE\tMODE\tWHOSE\tCOST\tLEFT\tLIMIT\tLEASED OUT\tVERDICT\tKEY", func(w io.Writer) {
+	const head = "\nPOLICY\tSTATE\tMODE\tWHOSE\tCOST\tLEFT\tLIMIT\tLEASED OUT\tVERDICT\tKEY"
+	return printTable(out, head, func(w io.Writer) {
 		for _, p := range met {
 			whose := cmp.Or(printable(strings.Join(p.Caller, " ")), "(all)")
 			if p.Source != "" {
@@ -146,7 +147,7 @@ func printMissed(out io.Writer, others []api.MissedPolicy, more int) error {
 		return nil
 	}
 	fmt.Fprintln(out, "\nNot met, those first that it nearly meets:")
-	err := table(out, "\nPOLICY\tFAILS\tWHY", func(w io.Writer) {
+	err := printTable(out, "\nPOLICY\tFAILS\tWHY", func(w io.Writer) {
 		for _, miss := range others {
 			fmt.Fprintf(w, "%s\t%d of %d\t%s\n", miss.Name, len(miss.Fails), max(miss.Conditions, len(miss.Fails)),
 				printable(strings.Join(miss.Fails, "; ")))

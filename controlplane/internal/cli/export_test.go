@@ -21,4 +21,4 @@ func Commands() (all []Command) {
 }
 
 // Signals are the contexts of weir serve.
-var Signals = signals
+var Signals = signalContexts

@@ -33,7 +33,7 @@ type getPolicySet struct{ getFlags }
 
 // Run prints the document.
 func (c *getPolicySet) Run(env *environment) error {
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func withQuery(path string, parameters map[string]string) string {
 func (c *getNodes) Run(env *environment) error {
 	// Get all pages.
 	all := api.NodesAnswer{}
-	err := c.pages(c.path(), func(body []byte) (string, error) {
+	err := c.readPages(c.path(), func(body []byte) (string, error) {
 		var page api.NodesAnswer
 		err := json.Unmarshal(body, &page)
 		all.Current = page.Current
@@ -117,12 +117,12 @@ func (c *getNodes) Run(env *environment) error {
 			"heard of")
 	}
 	c.warnOfStore(env)
-	err = table(env.Out, "NODE\tBOOT\tVERSION\tORDERS\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED",
+	err = printTable(env.Out, "NODE\tBOOT\tVERSION\tORDERS\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED",
 		func(w io.Writer) {
 			for _, n := range all.Nodes {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, applied(n),
-					obeys(n.Enforcement, all.Enforcement), n.Active,
-					n.Seen.Format(time.RFC3339), state(n), n.Filter, n.Zone, refused(n))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, appliedVersion(n),
+					orderState(n.Enforcement, all.Enforcement), n.Active,
+					n.Seen.Format(time.RFC3339), ladderState(n), n.Filter, n.Zone, refusedVersion(n))
 			}
 		})
 	if err != nil || len(all.Refused) == 0 {
@@ -136,7 +136,7 @@ func (c *getNodes) Run(env *environment) error {
 func printRefused(out io.Writer, refused []api.RefusedNodeAnswer) error {
 	fmt.Fprint(out, "\nCalls of Envoys that this control plane refuses; an Envoy there enforces the policy set that "+
 		"it has, or the policy set of its own configuration, and nothing else:\n\n")
-	return table(out, "ADDRESS\tCALLS ITSELF\tSTILL CALLS\tLAST\tCALLS\tWHY", func(w io.Writer) {
+	return printTable(out, "ADDRESS\tCALLS ITSELF\tSTILL CALLS\tLAST\tCALLS\tWHY", func(w io.Writer) {
 		for _, one := range refused {
 			fmt.Fprintf(w, "%s\t%s\t%t\t%s\t%d\t%s\n", one.Address, printable(one.Node), one.Active,
 				one.Seen.Format(time.RFC3339), one.Calls, printable(one.Reason))
@@ -147,7 +147,7 @@ func printRefused(out io.Writer, refused []api.RefusedNodeAnswer) error {
 // warnOfStore warns of a problem with a store that answers. The problem may be the reason why nodes
 // use their shares.
 func (c *getNodes) warnOfStore(env *environment) {
-	open, err := c.anonymous()
+	open, err := c.newAnonymousClient()
 	if err != nil {
 		return
 	}
@@ -158,8 +158,8 @@ func (c *getNodes) warnOfStore(env *environment) {
 	}
 }
 
-// applied returns the version that a node has, and the wanted version if it differs.
-func applied(n api.NodeAnswer) string {
+// appliedVersion returns the version that a node has, and the wanted version if it differs.
+func appliedVersion(n api.NodeAnswer) string {
 	switch {
 	case n.Lost:
 		return fmt.Sprintf("%d (a lost version)", n.Applied)
@@ -169,17 +169,17 @@ func applied(n api.NodeAnswer) string {
 	return fmt.Sprintf("%d of %d", n.Applied, n.Wanted)
 }
 
-// obeys reports whether a node obeys the orders that are in force.
-func obeys(revision, current uint64) string {
+// orderState reports whether a node obeys the orders that are in force.
+func orderState(revision, current uint64) string {
 	if revision == current {
 		return "obeyed"
 	}
 	return "behind"
 }
 
-// state returns the node's step on the failure ladder, and the number of policies that are not on
-// the ground. A node without a report never left the ground.
-func state(n api.NodeAnswer) string {
+// ladderState returns the node's step on the failure ladder, and the number of policies that are
+// not on the ground. A node without a report never left the ground.
+func ladderState(n api.NodeAnswer) string {
 	off := len(n.Steps) + n.MoreSteps
 	switch {
 	case n.State == "":
@@ -190,24 +190,24 @@ func state(n api.NodeAnswer) string {
 	return n.State + " (" + plural(off, "policy", "policies") + ")"
 }
 
-func refused(n api.NodeAnswer) string {
+func refusedVersion(n api.NodeAnswer) string {
 	if n.Refused == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%d: %s", n.Refused, n.Reason)
 }
 
-// pages hands each page of a list to read, which returns the token of the next page. The path may
-// have a query.
-func (f getFlags) pages(path string, read func(body []byte) (next string, err error)) error {
-	cl, err := f.client()
+// readPages hands each page of a list to read, which returns the token of the next page. The path
+// may have a query.
+func (f getFlags) readPages(path string, read func(body []byte) (next string, err error)) error {
+	cl, err := f.newClient()
 	if err != nil {
 		return err
 	}
-	return cl.pages(path, read)
+	return cl.readPages(path, read)
 }
 
-func (cl *client) pages(path string, read func(body []byte) (next string, err error)) error {
+func (cl *client) readPages(path string, read func(body []byte) (next string, err error)) error {
 	path, query, _ := strings.Cut(path, "?")
 	for token := ""; ; {
 		got, err := cl.do(http.MethodGet, path+"?page_size=200&page_token="+url.QueryEscape(token)+"&"+query, nil, nil)
@@ -224,8 +224,8 @@ func (cl *client) pages(path string, read func(body []byte) (next string, err er
 	}
 }
 
-// table prints aligned columns.
-func table(out io.Writer, head string, rows func(io.Writer)) error {
+// printTable prints aligned columns.
+func printTable(out io.Writer, head string, rows func(io.Writer)) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, head)
 	rows(w)

@@ -65,7 +65,7 @@ func (c *importKong) Run(env *environment) error {
 			return err
 		}
 	}
-	return c.print(env, result)
+	return c.printResult(env, result)
 }
 
 type importNginx struct {
@@ -84,7 +84,7 @@ func (c *importNginx) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	return c.print(env, result)
+	return c.printResult(env, result)
 }
 
 type importEnvoy struct {
@@ -96,7 +96,9 @@ type importEnvoy struct {
 func (importEnvoy) Help() string { return importHelp }
 
 // Run imports the local limits of an Envoy.
-func (c *importEnvoy) Run(env *environment) error { return c.run(env, c.Files, fromenvoy.Import) }
+func (c *importEnvoy) Run(env *environment) error {
+	return c.runImporter(env, c.Files, fromenvoy.Import)
+}
 
 type importIngress struct {
 	Files []string `arg:"" name:"file" help:"Manifests of kind Ingress, and the controller's ConfigMap; - is the standard input."`
@@ -108,7 +110,7 @@ func (importIngress) Help() string { return importHelp }
 
 // Run imports the annotations of ingresses.
 func (c *importIngress) Run(env *environment) error {
-	return c.run(env, c.Files, fromkube.ImportIngress)
+	return c.runImporter(env, c.Files, fromkube.ImportIngress)
 }
 
 type importGateway struct {
@@ -121,7 +123,7 @@ func (importGateway) Help() string { return importHelp }
 
 // Run imports the policies of an Envoy Gateway.
 func (c *importGateway) Run(env *environment) error {
-	return c.run(env, c.Files, fromkube.ImportGateway)
+	return c.runImporter(env, c.Files, fromkube.ImportGateway)
 }
 
 type importIstio struct {
@@ -133,7 +135,9 @@ type importIstio struct {
 func (importIstio) Help() string { return importHelp }
 
 // Run imports the limits of a mesh.
-func (c *importIstio) Run(env *environment) error { return c.run(env, c.Files, fromenvoy.Istio) }
+func (c *importIstio) Run(env *environment) error {
+	return c.runImporter(env, c.Files, fromenvoy.Istio)
+}
 
 type importRatelimit struct {
 	Files []string `arg:"" name:"config" help:"Configurations of the service; - is the standard input."`
@@ -150,13 +154,13 @@ func (c *importRatelimit) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	return c.run(env, c.Files, func(configs []importer.File) (*importer.Result, error) {
+	return c.runImporter(env, c.Files, func(configs []importer.File) (*importer.Result, error) {
 		return fromenvoy.RateLimitService(configs, envoys)
 	})
 }
 
-// run imports files with one of the importers.
-func (f importFlags) run(
+// runImporter imports files with one of the importers.
+func (f importFlags) runImporter(
 	env *environment, names []string, read func([]importer.File) (*importer.Result, error),
 ) error {
 	files, err := readSources(env, names)
@@ -167,11 +171,11 @@ func (f importFlags) run(
 	if err != nil {
 		return err
 	}
-	return f.print(env, result)
+	return f.printResult(env, result)
 }
 
-// print writes the policy set and the verdicts, and fails if an item was left out.
-func (f importFlags) print(env *environment, r *importer.Result) (err error) {
+// printResult writes the policy set and the verdicts, and fails if an item was left out.
+func (f importFlags) printResult(env *environment, r *importer.Result) (err error) {
 	if len(r.Items) == 0 { // An empty set would look as if there were no limits to carry over.
 		return errors.New("cannot import this: it holds nothing that concerns limits; weir import --help says " +
 			"which command reads what")

@@ -69,17 +69,18 @@ func writeNew(name, text string) error {
 		return fmt.Errorf("cannot write %s: it exists; name another file, or - for the standard output", name)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write %s: %w; name a file in a folder that you may write", name, cause(err))
+		return fmt.Errorf("cannot write %s: %w; name a file in a folder that you may write", name,
+			causeWithoutPath(err))
 	}
 	_, err = f.WriteString(text)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("cannot write %s: %w", name, errors.Join(cause(err), os.Remove(name)))
+		return fmt.Errorf("cannot write %s: %w", name, errors.Join(causeWithoutPath(err), os.Remove(name)))
 	}
 	return nil
 }
 
-// cause returns an error without the path that it names, which stands before it already.
-func cause(err error) error {
+// causeWithoutPath returns an error without the path that it names, which stands before it already.
+func causeWithoutPath(err error) error {
 	var of *fs.PathError
 	if errors.As(err, &of) {
 		return of.Err

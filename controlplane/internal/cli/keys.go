@@ -34,8 +34,8 @@ type reasonFlag struct {
 	Reason string `required:"" help:"Why, in a few words." placeholder:"TEXT"`
 }
 
-// caller says in a query which key is meant, beside its policy.
-func (f *keyFlags) caller() url.Values {
+// callerQuery says in a query which key is meant, beside its policy.
+func (f *keyFlags) callerQuery() url.Values {
 	query := url.Values{"partition": f.Partition}
 	if f.Source != "" {
 		query.Set("source", f.Source)
@@ -43,13 +43,13 @@ func (f *keyFlags) caller() url.Values {
 	return query
 }
 
-// do sends a request about the key and prints the answer.
-func (f *keyFlags) do(env *environment, method, what string, body map[string]any) error {
-	cl, err := f.client()
+// requestKey sends a request about the key and prints the answer.
+func (f *keyFlags) requestKey(env *environment, method, what string, body map[string]any) error {
+	cl, err := f.newClient()
 	if err != nil {
 		return err
 	}
-	query := f.caller()
+	query := f.callerQuery()
 	var text []byte
 	header := map[string]string{}
 	if body != nil {
@@ -71,18 +71,18 @@ func (f *keyFlags) do(env *environment, method, what string, body map[string]any
 	return printKey(env.Out, k)
 }
 
-// show calls do. It also prints the rules that decide about the caller before its buckets: a
-// bypass, penalties, and bans other than the ban of the key.
-func (f *keyFlags) show(env *environment, method, what string, body map[string]any) error {
-	err := f.do(env, method, what, body)
+// requestKeyAndRules calls requestKey. It also prints the rules that decide about the caller before
+// its buckets: a bypass, penalties, and bans other than the ban of the key.
+func (f *keyFlags) requestKeyAndRules(env *environment, method, what string, body map[string]any) error {
+	err := f.requestKey(env, method, what, body)
 	if err != nil || f.Output == "json" || len(f.Partition) == 0 {
 		return err
 	}
-	cl, err := f.client()
+	cl, err := f.newClient()
 	if err != nil {
 		return err
 	}
-	caller := f.caller()
+	caller := f.callerQuery()
 	caller.Set("policy", f.Policy)
 	all, known := cl.standingOf(caller)
 	if !known {
@@ -131,7 +131,7 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 	if rolledOut {
 		head = "VERSION\t" + head
 	}
-	err := table(out, head, func(w io.Writer) {
+	err := printTable(out, head, func(w io.Writer) {
 		for _, b := range k.Buckets {
 			if rolledOut {
 				fmt.Fprintf(w, "%s\t", ofVersion(b.Version))
@@ -157,7 +157,7 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 // printHolders prints the nodes that hold permits, and their permits.
 func printHolders(out io.Writer, b api.BucketAnswer) error {
 	fmt.Fprintf(out, "\nNodes that hold permits of %s:\n", b.Limit)
-	return table(out, "NODE\tPROCESS\tPERMITS\tENDS IN", func(w io.Writer) {
+	return printTable(out, "NODE\tPROCESS\tPERMITS\tENDS IN", func(w io.Writer) {
 		for _, h := range b.Holders {
 			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", printable(h.Node), printable(h.Boot), h.Permits,
 				inSeconds(h.EndsAfterSeconds))
@@ -175,7 +175,9 @@ func dash(text string) string {
 type getKey struct{ keyFlags }
 
 // Run prints the key.
-func (c *getKey) Run(env *environment) error { return c.show(env, http.MethodGet, "", nil) }
+func (c *getKey) Run(env *environment) error {
+	return c.requestKeyAndRules(env, http.MethodGet, "", nil)
+}
 
 type resetKey struct {
 	keyFlags
@@ -184,7 +186,7 @@ type resetKey struct {
 
 // Run fills the buckets.
 func (c *resetKey) Run(env *environment) error {
-	return c.show(env, http.MethodPost, "/reset", map[string]any{"reason": c.Reason})
+	return c.requestKeyAndRules(env, http.MethodPost, "/reset", map[string]any{"reason": c.Reason})
 }
 
 type grantKey struct {
@@ -195,7 +197,7 @@ type grantKey struct {
 
 // Run gives tokens.
 func (c *grantKey) Run(env *environment) error {
-	return c.show(env, http.MethodPost, "/grant", map[string]any{"reason": c.Reason, "tokens": c.Tokens})
+	return c.requestKeyAndRules(env, http.MethodPost, "/grant", map[string]any{"reason": c.Reason, "tokens": c.Tokens})
 }
 
 type banKey struct {
@@ -207,7 +209,7 @@ type banKey struct {
 
 // Run bans the key.
 func (c *banKey) Run(env *environment) error {
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -216,21 +218,21 @@ func (c *banKey) Run(env *environment) error {
 			return problemsOf(err)
 		}
 		return fmt.Errorf("policy %s has one bucket for all %s: the ban refuses each of them; give --yes if that is "+
-			"meant", c.Policy, c.sharers(cl))
+			"meant", c.Policy, c.describeSharers(cl))
 	}
 	body := map[string]any{"reason": c.Reason}
-	until, err := cl.end(c.endFlags)
+	until, err := cl.endTime(c.endFlags)
 	if err != nil {
 		return err
 	}
 	if until != nil {
 		body["expires_at"] = until
 	}
-	return c.do(env, http.MethodPost, "/ban", body)
+	return c.requestKey(env, http.MethodPost, "/ban", body)
 }
 
-// sharers returns in words the requests that share the bucket of a key without a part.
-func (c *banKey) sharers(cl *client) string {
+// describeSharers returns in words the requests that share the bucket of a key without a part.
+func (c *banKey) describeSharers(cl *client) string {
 	var p struct{ Partition []string }
 	header := map[string]string{"Accept": string(policydoc.JSON)}
 	got, err := cl.do(http.MethodGet, "/v1/policies/"+url.PathEscape(c.Policy), header, nil)

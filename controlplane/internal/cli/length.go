@@ -75,15 +75,15 @@ type endFlags struct {
 	Until moment `xor:"end" help:"Until when, like 2030-01-01T00:00:00Z." placeholder:"TIME"`
 }
 
-// end returns the time at which something ends by the control plane's clock, nil for never.
-func (cl *client) end(f endFlags) (*time.Time, error) {
+// endTime returns the time at which something ends by the control plane's clock, nil for never.
+func (cl *client) endTime(f endFlags) (*time.Time, error) {
 	switch {
 	case !f.Until.IsZero():
 		return &f.Until.Time, nil
 	case f.For == 0:
 		return nil, nil
 	}
-	now, err := cl.now()
+	now, err := cl.serverTime()
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +91,8 @@ func (cl *client) end(f endFlags) (*time.Time, error) {
 	return &until, nil
 }
 
-// now returns the time by the control plane's clock.
-func (cl *client) now() (time.Time, error) {
+// serverTime returns the time by the control plane's clock.
+func (cl *client) serverTime() (time.Time, error) {
 	got, err := cl.do(http.MethodGet, "/healthz", nil, nil)
 	if err != nil {
 		return time.Time{}, err
@@ -114,10 +114,10 @@ func (f serverFlags) pastTime(text string) (time.Time, error) {
 		}
 		return at, nil
 	}
-	cl, err := f.client()
+	cl, err := f.newClient()
 	if err != nil {
 		return time.Time{}, err
 	}
-	now, err := cl.now()
+	now, err := cl.serverTime()
 	return now.Add(-ago), err
 }

@@ -17,15 +17,15 @@ import (
 // unexpectedWord finds the word in the parser's message that is no command.
 var unexpectedWord = regexp.MustCompile(`^unexpected argument (\S+?)(?:, did you mean .*)?$`)
 
-// misused explains a mistake in the command line, and names the help to read.
-func misused(err error) string {
+// explainMisuse explains a mistake in the command line, and names the help to read.
+func explainMisuse(err error) string {
 	command := "weir"
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil {
-		if path := pathOf(deepest(parse.Context)); path != "" {
+		if path := pathOf(deepestCommand(parse.Context)); path != "" {
 			command += " " + path
 		}
-		better := cmp.Or(elsewhere(parse.Context, err.Error()), noFlag(deepest(parse.Context), err.Error()))
+		better := cmp.Or(nameMeant(parse.Context, err.Error()), noFlag(deepestCommand(parse.Context), err.Error()))
 		if better != "" {
 			return fmt.Sprintf("weir: %s\nTry %s --help.\n", better, command)
 		}
@@ -92,7 +92,7 @@ func eachOnce(c *kong.Context) error {
 // noneEmpty refuses an empty value, as from a variable that is not set. It would count as a missing
 // value: an order for one policy would hold for all, or a consumer would lose its tier.
 func noneEmpty(c *kong.Context) error {
-	if at := deepest(c); at != nil && at.Hidden { // A word that a shell completes may be empty.
+	if at := deepestCommand(c); at != nil && at.Hidden { // A word that a shell completes may be empty.
 		return nil
 	}
 	for _, at := range c.Path {
@@ -125,8 +125,8 @@ func hasEmpty(v reflect.Value) bool {
 	return false
 }
 
-// deepest returns the last command that the words lead to; nil for none.
-func deepest(c *kong.Context) *kong.Node {
+// deepestCommand returns the last command that the words lead to; nil for none.
+func deepestCommand(c *kong.Context) *kong.Node {
 	for _, at := range slices.Backward(c.Path) {
 		if at.Command != nil {
 			return at.Command
@@ -135,20 +135,21 @@ func deepest(c *kong.Context) *kong.Node {
 	return nil
 }
 
-// elsewhere names the command that was meant where a word is one of get's, like weir policies.
-func elsewhere(c *kong.Context, message string) string {
+// nameMeant names the command that was meant if a word is a thing that weir get prints, like weir
+// policies.
+func nameMeant(c *kong.Context, message string) string {
 	// An unexpected word below a command.
 	found := unexpectedWord.FindStringSubmatch(message)
 	if found == nil {
 		return ""
 	}
-	switch at := deepest(c); {
+	switch at := deepestCommand(c); {
 	case at != nil && at.Name == "get":
 		return outsideGet(c.Model.Node, found[1])
 	case at != nil && at.Name == "nodes":
 		return fmt.Sprintf("nodes are found by a part of their names: weir nodes --search %s", found[1])
 	case at != nil:
-		return beside(at, found[1])
+		return suggestInGroup(at, found[1])
 	case found[1] == "help":
 		return "the commands are in weir --help, and the flags of one in weir COMMAND --help"
 	}
@@ -187,9 +188,9 @@ func outsideGet(root *kong.Node, word string) string {
 	return fmt.Sprintf("there is no command weir get %s: it is %s", word, name)
 }
 
-// beside names the command that was meant where a word follows a group of commands, of which the
-// parser then takes the default: weir rollout stats, weir enforcement off.
-func beside(at *kong.Node, word string) string {
+// suggestInGroup names the command that was meant where a word follows a group of commands, of
+// which the parser then takes the default: weir rollout stats, weir enforcement off.
+func suggestInGroup(at *kong.Node, word string) string {
 	if at.Parent == nil || at.Parent.Type != kong.CommandNode || at.Parent.DefaultCmd != at {
 		return ""
 	}

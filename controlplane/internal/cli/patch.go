@@ -38,7 +38,7 @@ func (c *patchCommand) Run(env *environment) error {
 	if !json.Valid(patch) {
 		return errors.New(`the patch is not JSON: give the fields that change, like '{"limit": {"quota": 80}}'`)
 	}
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -48,16 +48,16 @@ func (c *patchCommand) Run(env *environment) error {
 	}
 	change := changeAt(cl.base.String(), fmt.Sprintf("weir patch %s … --dry-run", c.Policy),
 		"patch", c.Policy, string(patch))
-	if err := c.holds(current, change, c.DryRun); err != nil {
+	if err := c.checkVersion(current, change, c.DryRun); err != nil {
 		return err
 	}
 	header := map[string]string{"If-Match": current.header.Get("ETag"), "Content-Type": "application/merge-patch+json"}
 	path := "/v1/policies/" + url.PathEscape(c.Policy) + c.query(c.DryRun)
 	got, err := cl.do(http.MethodPatch, path, header, patch)
 	if err != nil {
-		return c.explain(env, err)
+		return c.explainProblems(env, err)
 	}
-	change.shown(current, c.DryRun)
+	change.noteShown(current, c.DryRun)
 	var put api.PutAnswer
 	if printed, err := got.read(env, c.Output, &put); printed || err != nil {
 		return err
@@ -65,8 +65,8 @@ func (c *patchCommand) Run(env *environment) error {
 	return printPut(env, put)
 }
 
-// explain prints the problems that the policy set would have, as apply does.
-func (c *patchCommand) explain(env *environment, err error) error {
+// explainProblems prints the problems that the policy set would have, as apply does.
+func (c *patchCommand) explainProblems(env *environment, err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {
 		return err

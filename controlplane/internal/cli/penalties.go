@@ -33,7 +33,7 @@ type callersFlags struct {
 func (f *callersFlags) query(env *environment) (url.Values, error) {
 	query := url.Values{}
 	if f.Consumer != "" {
-		id, err := argument(env, f.Consumer)
+		id, err := readArgument(env, f.Consumer)
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +63,7 @@ type listPenalties struct {
 // Run prints one page of penalties.
 func (c *listPenalties) Run(env *environment) error {
 	// Ask the control plane.
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (c *listPenalties) Run(env *environment) error {
 	if more := page.Count - len(page.Penalties); more > 0 {
 		fmt.Fprintf(env.Err, "weir: %d more are not shown\n", more)
 	}
-	return table(env.Out, "KEY\tPOLICY\tLEVEL\tUNTIL\tFORGOTTEN\tSTATE\tNODE\tCONSUMER\tSHOWN", func(w io.Writer) {
+	return printTable(env.Out, "KEY\tPOLICY\tLEVEL\tUNTIL\tFORGOTTEN\tSTATE\tNODE\tCONSUMER\tSHOWN", func(w io.Writer) {
 		for _, p := range page.Penalties {
 			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Key, p.Policy, p.Level,
 				p.Until.Format(time.RFC3339), p.Forgotten.Format(time.RFC3339), stateOf(&p), dash(p.Node),
@@ -127,7 +127,7 @@ type pardonPenalties struct {
 // Run pardons the callers that the flags select.
 func (c *pardonPenalties) Run(env *environment) error {
 	// Read the flags: a pardon of all must say so.
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}

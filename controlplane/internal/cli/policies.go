@@ -28,7 +28,7 @@ type getPolicies struct {
 
 // Run prints all policies, or one of them.
 func (c *getPolicies) Run(env *environment) error {
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -37,11 +37,11 @@ func (c *getPolicies) Run(env *environment) error {
 	case c.Name != "" && strings.Contains(path, "?"):
 		return errors.New("NAME selects a single policy: give either NAME or the flags that filter policies")
 	case c.Name != "":
-		return c.one(env, cl)
+		return c.printPolicy(env, cl)
 	case c.In > 0:
 		return errors.New("--in is for one policy: give its name; weir get version VERSION prints all")
 	case c.Output == "text" || strings.Contains(path, "?"):
-		return c.found(env, path)
+		return c.printPolicies(env, path)
 	}
 	got, err := cl.do(http.MethodGet, "/v1/policyset", nil, nil)
 	if err != nil {
@@ -50,11 +50,11 @@ func (c *getPolicies) Run(env *environment) error {
 	return printPolicies(env, got.body, policydoc.Sniff(got.body))
 }
 
-// found prints the policies that are found, with how they are enforced, orders included.
-func (c *getPolicies) found(env *environment, path string) error {
+// printPolicies prints the policies that are found, with how they are enforced, orders included.
+func (c *getPolicies) printPolicies(env *environment, path string) error {
 	// Get all pages.
 	all := api.PoliciesAnswer{Policies: []api.PolicyInForce{}}
-	err := c.pages(path, func(body []byte) (string, error) {
+	err := c.readPages(path, func(body []byte) (string, error) {
 		var page api.PoliciesAnswer
 		err := json.Unmarshal(body, &page)
 		all.Version, all.Found = page.Version, page.Found
@@ -77,7 +77,7 @@ func (c *getPolicies) found(env *environment, path string) error {
 	if slices.ContainsFunc(all.Policies, func(p api.PolicyInForce) bool { return p.UnmetSince != nil }) {
 		head += "\tMET"
 	}
-	return table(env.Out, head, func(w io.Writer) {
+	return printTable(env.Out, head, func(w io.Writer) {
 		for _, p := range all.Policies {
 			state := string(p.State)
 			if p.Percent > 0 {
@@ -113,7 +113,7 @@ func limitTexts(limits []promises.Limit) string {
 	return strings.Join(texts, "; ")
 }
 
-func (c *getPolicies) one(env *environment, cl *client) error {
+func (c *getPolicies) printPolicy(env *environment, cl *client) error {
 	accept := policydoc.YAML
 	if c.Output == "json" {
 		accept = policydoc.JSON
@@ -140,7 +140,7 @@ func printPolicies(env *environment, doc []byte, format policydoc.Format) error 
 	if err != nil {
 		return err
 	}
-	list := member(root, "policies")
+	list := memberOf(root, "policies")
 	if list.Kind != policy.List {
 		list = policy.Node{Kind: policy.List}
 	}

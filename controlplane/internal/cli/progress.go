@@ -10,8 +10,8 @@ import (
 // barWidth is the width of a progress bar in characters.
 const barWidth = 30
 
-// bar draws a part of a whole.
-func bar(part, whole int) string {
+// drawBar draws a part of a whole.
+func drawBar(part, whole int) string {
 	full := 0
 	if whole > 0 {
 		full = part * barWidth / whole
@@ -51,7 +51,7 @@ func (p *progress) at(done int64) {
 	p.done = done
 	if percent := min(done*100/max(p.size, 1), 100); p.out != nil && percent > p.shown {
 		p.shown = percent
-		fmt.Fprintf(p.out, "\r%s %3d%% %s", bar(int(percent), 100), percent, p.name)
+		fmt.Fprintf(p.out, "\r%s %3d%% %s", drawBar(int(percent), 100), percent, p.name)
 	}
 }
 

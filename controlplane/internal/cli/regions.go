@@ -17,7 +17,7 @@ type getRegions struct{ getFlags }
 // Run prints the shares that are not as the weights say.
 func (c *getRegions) Run(env *environment) error {
 	// Get the view of this region.
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (c *getRegions) Run(env *environment) error {
 		fmt.Fprintln(env.Out, "Every policy is split by the weights.")
 		return nil
 	}
-	return table(env.Out, "POLICY\tUSED HERE\tHELD", func(w io.Writer) {
+	return printTable(env.Out, "POLICY\tUSED HERE\tHELD", func(w io.Writer) {
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			using := names[name][view.Region]
 			if moved, ok := view.Moved[name]; ok {

@@ -40,7 +40,7 @@ type rolloutStatus struct{ getFlags }
 
 // Run prints how far it is.
 func (c *rolloutStatus) Run(env *environment) error {
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func writeSides(text *strings.Builder, r api.RolloutAnswer) {
 		return
 	}
 	text.WriteString("\ndecided in the last five minutes, or since it began: its nodes / the others\n\n")
-	_ = table(text, "POLICY\tREQUESTS\tREFUSED\tWAITED\tERRORS", func(w io.Writer) {
+	_ = printTable(text, "POLICY\tREQUESTS\tREFUSED\tWAITED\tERRORS", func(w io.Writer) {
 		row := func(name string, its, others api.RolloutSide) {
 			fmt.Fprintf(w, "%s\t%d / %d\t%s / %s\t%s / %s\t%s / %s\n", name, its.Requests, others.Requests,
 				shareOf(its, its.Refused), shareOf(others, others.Refused), waitOf(its), waitOf(others),
@@ -123,7 +123,7 @@ func printRollout(out io.Writer, r api.RolloutAnswer) error {
 	fmt.Fprintf(&text, "version %d for %s of the nodes, the others stay on version %d\n", r.Version, r.Nodes, r.Current)
 	fmt.Fprintf(&text, "  %s\n", r.Summary)
 	fmt.Fprintf(&text, "  since %s by %s\n\n", r.Since.Format(time.RFC3339), r.By)
-	fmt.Fprintf(&text, "  %s  %d of %d nodes have it", bar(r.Applied, r.Seen), r.Applied, r.Seen)
+	fmt.Fprintf(&text, "  %s  %d of %d nodes have it", drawBar(r.Applied, r.Seen), r.Applied, r.Seen)
 	switch left := r.Chosen - r.Applied - r.Refused; {
 	case r.Seen == 0:
 		text.WriteString("; no node has polled lately")
@@ -176,7 +176,7 @@ func (c *rolloutPromote) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	return c.roll(env, http.MethodPut, c.DryRun, c.Output, body)
+	return c.stepRollout(env, http.MethodPut, c.DryRun, c.Output, body)
 }
 
 type rolloutCancel struct {
@@ -187,13 +187,13 @@ type rolloutCancel struct {
 
 // Run takes the version back.
 func (c *rolloutCancel) Run(env *environment) error {
-	return c.roll(env, http.MethodDelete, c.DryRun, c.Output, nil)
+	return c.stepRollout(env, http.MethodDelete, c.DryRun, c.Output, nil)
 }
 
-// roll takes a step of the rollout as it is now.
-func (f serverFlags) roll(env *environment, method string, dryRun bool, output string, body []byte) error {
+// stepRollout takes a step of the rollout as it is now.
+func (f serverFlags) stepRollout(env *environment, method string, dryRun bool, output string, body []byte) error {
 	// Get the rollout's ETag, and send the step.
-	cl, err := f.client()
+	cl, err := f.newClient()
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (cl *client) addLastRollout(err error) error {
 		return err
 	}
 	last := &page.Entries[0]
-	return fmt.Errorf("%w\nthe last rollout: %s (%s, %s)", err, sentence(last), printable(by(last)),
+	return fmt.Errorf("%w\nthe last rollout: %s (%s, %s)", err, describeChange(last), printable(authorOf(last)),
 		last.At.Format(time.RFC3339))
 }
 

@@ -29,7 +29,7 @@ type seriesCommand struct {
 
 // Run prints the decisions over time, a line for each policy.
 func (c *seriesCommand) Run(env *environment) error {
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -68,10 +68,10 @@ func (c *seriesCommand) Run(env *environment) error {
 	}
 	fmt.Fprintf(env.Out, "from %s to %s, %s for each mark%s\n\n", answer.From.Format(time.RFC3339),
 		answer.Until.Format(time.RFC3339), time.Duration(answer.StepSeconds)*time.Second, whole)
-	return table(env.Out, "TOTAL\tHIGHEST\tOUTCOME\tPOLICY\tNODE\tOVER TIME", func(w io.Writer) {
+	return printTable(env.Out, "TOTAL\tHIGHEST\tOUTCOME\tPOLICY\tNODE\tOVER TIME", func(w io.Writer) {
 		for _, one := range answer.Series {
-			marks, highest := spark(one.Values)
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", short(one.Total), short(highest), one.Outcome,
+			marks, highest := drawSpark(one.Values)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", shortNumber(one.Total), shortNumber(highest), one.Outcome,
 				one.Policy, one.Node, marks)
 		}
 	})
@@ -85,8 +85,8 @@ func ofBoth(got answer) string {
 	return ", of both versions together"
 }
 
-// spark draws values as bars, a space for an unknown value, and returns the highest value.
-func spark(values []*float64) (marks string, highest float64) {
+// drawSpark draws values as bars, a space for an unknown value, and returns the highest value.
+func drawSpark(values []*float64) (marks string, highest float64) {
 	for _, v := range values {
 		if v != nil {
 			highest = max(highest, *v)
@@ -107,8 +107,8 @@ func spark(values []*float64) (marks string, highest float64) {
 	return b.String(), highest
 }
 
-// short writes a number with one digit behind the point, if it has any.
-func short(n float64) string {
+// shortNumber writes a number with one digit behind the point, if it has any.
+func shortNumber(n float64) string {
 	if n == math.Trunc(n) {
 		return strconv.FormatFloat(n, 'f', 0, 64)
 	}

@@ -24,7 +24,7 @@ func TestSpark(t *testing.T) {
 		{n(1, 100, 1<<40), "▁▁█", 1 << 40},
 		{n(0.001, 0.5, 1.5), "▁▃█", 1.5},
 	} {
-		if got, highest := spark(c.values); got != c.want || highest != c.highest {
+		if got, highest := drawSpark(c.values); got != c.want || highest != c.highest {
 			t.Errorf("%q up to %v, want %q up to %v", got, highest, c.want, c.highest)
 		}
 	}

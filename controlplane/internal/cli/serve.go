@@ -42,7 +42,7 @@ func (c *serveCommand) Run(env *environment) error {
 			strings.ReplaceAll(err.Error(), "\n", "\n  "))
 		return errReported
 	}
-	ctx, atOnce, stop := signals()
+	ctx, atOnce, stop := signalContexts()
 	defer stop()
 	a, err := app.New(s, env.version, log)
 	if err != nil {
@@ -60,9 +60,9 @@ func (c *serveCommand) Run(env *environment) error {
 	return a.Run(ctx, atOnce)
 }
 
-// signals returns contexts that end with the first and with the second signal to end. A third one
-// ends the process.
-func signals() (first, second context.Context, stop context.CancelFunc) {
+// signalContexts returns contexts that end with the first and with the second signal to end. A
+// third one ends the process.
+func signalContexts() (first, second context.Context, stop context.CancelFunc) {
 	received := make(chan os.Signal, 2)
 	signal.Notify(received, syscall.SIGINT, syscall.SIGTERM)
 	first, endFirst := context.WithCancel(context.Background())

@@ -59,8 +59,9 @@ func readShown() map[string]shownVersion {
 	return all
 }
 
-// show remembers the version that the change was shown for; none if the change was made since.
-func (c change) show(version string) {
+// storeShown remembers the version that the change was shown for; none if the change was made
+// since.
+func (c change) storeShown(version string) {
 	all := readShown()
 	delete(all, c.key)
 	if _, err := strconv.ParseUint(version, 10, 64); err == nil && len(all) < mostShown {
@@ -76,19 +77,19 @@ func (c change) show(version string) {
 	}
 }
 
-// shown remembers that a change was shown for the current version, or forgets a change that was
+// noteShown remembers that a change was shown for the current version, or forgets a change that was
 // made.
-func (c change) shown(current answer, only bool) {
+func (c change) noteShown(current answer, only bool) {
 	version := ""
 	if only {
 		version = versionOf(current)
 	}
-	c.show(version)
+	c.storeShown(version)
 }
 
-// holds returns an error if the change was shown for another version than the current version: the
-// change would overwrite newer changes that its author has not seen.
-func (c change) holds(current answer) error {
+// checkShown returns an error if the change was shown for another version than the current version:
+// the change would overwrite newer changes that its author has not seen.
+func (c change) checkShown(current answer) error {
 	now := versionOf(current)
 	s, shown := readShown()[c.key]
 	if !shown || s.Version == now {

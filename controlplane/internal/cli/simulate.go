@@ -41,12 +41,12 @@ func (c *simulateCommand) Run(env *environment) error {
 	}
 	o := simulate.Options{Nodes: c.Nodes, Fields: c.Field, Top: c.Top}
 	var err error
-	o.Set, err = c.load(env, c.Policies)
+	o.Set, err = c.getSet(env, c.Policies)
 	if err != nil {
 		return err
 	}
 	if c.Against != "" {
-		o.Against, err = c.load(env, c.Against)
+		o.Against, err = c.getSet(env, c.Against)
 		if err != nil {
 			return err
 		}
@@ -56,23 +56,23 @@ func (c *simulateCommand) Run(env *environment) error {
 		return err
 	}
 	for _, name := range c.Logs {
-		if err := replay(env, s, name); err != nil {
+		if err := replayLog(env, s, name); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	report := s.Report()
 	if report.Requests == 0 { // Zeros would look as if all were well.
-		return unreadable(report)
+		return errNoRequests(report)
 	}
 	if c.Output == "json" {
 		return printJSON(env.Out, report)
 	}
-	_, err = io.WriteString(env.Out, simulated(report, c))
+	_, err = io.WriteString(env.Out, describeReport(report, c))
 	return err
 }
 
-// unreadable says why no line of a log is a request.
-func unreadable(r simulate.Report) error {
+// errNoRequests says why no line of a log is a request.
+func errNoRequests(r simulate.Report) error {
 	text := fmt.Sprintf("of %d lines none is a request that could be read: logs are lines of JSON, or CSV whose first "+
 		"line names the fields; --field NAME=FIELD gives the name of a field in the log", r.Lines)
 	for _, p := range r.Problems {
@@ -81,13 +81,13 @@ func unreadable(r simulate.Report) error {
 	return errors.New(text)
 }
 
-// load reads a policy set from a file, or gets the set of the control plane.
-func (c *simulateCommand) load(env *environment, name string) (*policy.Set, error) {
+// getSet reads a policy set from a file, or gets the set of the control plane.
+func (c *simulateCommand) getSet(env *environment, name string) (*policy.Set, error) {
 	if name != currentSet {
 		set, err := loadSet(env, name)
 		return set, showProblems(env, name, err)
 	}
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +99,8 @@ func (c *simulateCommand) load(env *environment, name string) (*policy.Set, erro
 	return set, showProblems(env, name, err)
 }
 
-// replay reads a log, with a progress bar on a terminal.
-func replay(env *environment, s *simulate.Simulation, name string) error {
+// replayLog reads a log, with a progress bar on a terminal.
+func replayLog(env *environment, s *simulate.Simulation, name string) error {
 	if name == "-" {
 		return s.Read("stdin", env.In)
 	}
@@ -114,8 +114,8 @@ func replay(env *environment, s *simulate.Simulation, name string) error {
 	return s.Read(name, reading{file, shown})
 }
 
-// simulated returns the report for people.
-func simulated(r simulate.Report, c *simulateCommand) string {
+// describeReport returns the report for people.
+func describeReport(r simulate.Report, c *simulateCommand) string {
 	var out strings.Builder
 	// How the log was read.
 	if r.Requests > 0 {
@@ -161,7 +161,7 @@ func writeResult(out *strings.Builder, name string, r simulate.Result, requests 
 		fmt.Fprintf(out, ", %d of them banned", r.Banned)
 	}
 	out.WriteString("\n")
-	_ = table(out, "POLICY\tREFUSED\tIN SHADOW\tFIRST", func(w io.Writer) { // Into memory.
+	_ = printTable(out, "POLICY\tREFUSED\tIN SHADOW\tFIRST", func(w io.Writer) { // Into memory.
 		for _, p := range r.Policies {
 			first := "-"
 			if p.First != nil {
@@ -184,7 +184,7 @@ func writeCallers(out *strings.Builder, callers []simulate.Caller, all int) {
 		return
 	}
 	out.WriteString("\n")
-	_ = table(out, "CALLER\tPOLICY\tREFUSED\tFIRST\tLAST", func(w io.Writer) { // Into memory.
+	_ = printTable(out, "CALLER\tPOLICY\tREFUSED\tFIRST\tLAST", func(w io.Writer) { // Into memory.
 		for _, one := range callers {
 			count := fmt.Sprint(one.Refused)
 			if one.Error > 0 {

@@ -47,7 +47,7 @@ func bansLeft(all []api.StandingAnswer, ended isEnded) []api.StandingAnswer {
 
 // printBansLeft names the bans of a caller that stay after a command, and how each ends.
 func (f serverFlags) printBansLeft(env *environment, caller url.Values, ended isEnded) error {
-	cl, err := f.client()
+	cl, err := f.newClient()
 	if err != nil {
 		return err
 	}
@@ -80,9 +80,9 @@ func (cl *client) standingOf(caller url.Values) (all []api.StandingAnswer, known
 func standingText(is *api.StandingAnswer) (text, ends string) {
 	switch is.What {
 	case api.StandingOff:
-		text, ends = "limits are OFF for "+coverage(is), liftOf(is)
+		text, ends = "limits are OFF for "+describeCoverage(is), liftOf(is)
 	case api.StandingShadow:
-		text, ends = "limits are in SHADOW, and refuse nothing, for "+coverage(is), liftOf(is)
+		text, ends = "limits are in SHADOW, and refuse nothing, for "+describeCoverage(is), liftOf(is)
 	case api.StandingBypass:
 		text, ends = "NEVER LIMITED, by a bypass", "weir consumers bypass CONSUMER --off"
 	case api.StandingBan:
@@ -135,8 +135,8 @@ func liftOf(is *api.StandingAnswer) string {
 	return command
 }
 
-// coverage returns in words the policies, tiers and keys of an order.
-func coverage(is *api.StandingAnswer) string {
+// describeCoverage returns in words the policies, tiers and keys of an order.
+func describeCoverage(is *api.StandingAnswer) string {
 	text := "everything"
 	switch {
 	case is.Policy != "" && is.Tier != "":

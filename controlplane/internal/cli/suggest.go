@@ -20,7 +20,7 @@ type suggestCommand struct {
 // Run prints how much the callers of a policy use, and the figure under which nearly all stay.
 func (c *suggestCommand) Run(env *environment) error {
 	// Get the distribution.
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (c *suggestCommand) Run(env *environment) error {
 		fmt.Fprintf(env.Out, "  %-5g %% use at most %.3g per %s\n", q.Q*100, q.Rate, window)
 	}
 	fmt.Fprintln(env.Out)
-	return table(env.Out, "LIMIT\tCALLERS ABOVE\tOF ALL\tREFUSED", func(w io.Writer) {
+	return printTable(env.Out, "LIMIT\tCALLERS ABOVE\tOF ALL\tREFUSED", func(w io.Writer) {
 		for _, l := range append(d.Limits, *d.Suggestion) {
 			fmt.Fprintf(w, "%d per %s\t%d\t%.3g %%\t%.3g %%\n", l.Limit, window, l.Above, l.Share*100, l.Refused*100)
 		}

@@ -23,7 +23,7 @@ type topCommand struct {
 // Run prints the heaviest callers of the last five to ten minutes.
 func (c *topCommand) Run(env *environment) error {
 	// Get the heaviest callers.
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (c *topCommand) Run(env *environment) error {
 	}
 	fmt.Fprintf(env.Out, "since %s, %d refused in all%s%s\n\n", top.Since.Format(time.RFC3339), top.Refused, counted,
 		ofBoth(got))
-	return table(env.Out, "COUNT\tTOO HIGH BY UP TO\tPOLICY\tTIER\tBUCKET\tCONSUMER\tSHOWN", func(w io.Writer) {
+	return printTable(env.Out, "COUNT\tTOO HIGH BY UP TO\tPOLICY\tTIER\tBUCKET\tCONSUMER\tSHOWN", func(w io.Writer) {
 		for _, t := range top.Callers {
 			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", t.Count, t.Over, t.Policy, t.Tier, keyText(t.Key),
 				t.Consumer, parts(t.Shown))

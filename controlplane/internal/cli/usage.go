@@ -20,11 +20,11 @@ type usageCommand struct {
 // Run prints the caller's remaining quota.
 func (c *usageCommand) Run(env *environment) error {
 	// Ask with the caller's key.
-	cl, err := c.anonymous()
+	cl, err := c.newAnonymousClient()
 	if err != nil {
 		return err
 	}
-	key, err := argument(env, c.Key)
+	key, err := readArgument(env, c.Key)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (c *usageCommand) Run(env *environment) error {
 	if rolledOut {
 		head = "VERSION\t" + head
 	}
-	err = table(env.Out, head, func(w io.Writer) {
+	err = printTable(env.Out, head, func(w io.Writer) {
 		for _, l := range left.Limits {
 			if rolledOut {
 				fmt.Fprintf(w, "%s\t", ofVersion(l.Version))

@@ -22,10 +22,10 @@ type getVersions struct {
 // Run prints all versions that are kept, or the document of a version.
 func (c *getVersions) Run(env *environment) error {
 	if c.Version > 0 {
-		return c.one(env)
+		return c.printVersion(env)
 	}
 	all := api.VersionsAnswer{}
-	err := c.pages("/v1/versions", func(body []byte) (string, error) {
+	err := c.readPages("/v1/versions", func(body []byte) (string, error) {
 		var page api.VersionsAnswer
 		err := json.Unmarshal(body, &page)
 		all.Versions = append(all.Versions, page.Versions...)
@@ -37,7 +37,7 @@ func (c *getVersions) Run(env *environment) error {
 	if c.Output == "json" {
 		return printJSON(env.Out, map[string]any{"versions": all.Versions})
 	}
-	return table(env.Out, "VERSION\tTIME\tAUTHOR\tCHANGE", func(w io.Writer) {
+	return printTable(env.Out, "VERSION\tTIME\tAUTHOR\tCHANGE", func(w io.Writer) {
 		for _, v := range all.Versions {
 			change := v.Summary
 			if v.Rollout != "" {
@@ -48,8 +48,8 @@ func (c *getVersions) Run(env *environment) error {
 	})
 }
 
-func (c *getVersions) one(env *environment) error {
-	cl, err := c.client()
+func (c *getVersions) printVersion(env *environment) error {
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (diffCommand) Help() string {
 func (c *diffCommand) Run(env *environment) error {
 	from, err := strconv.ParseUint(c.From, 10, 53)
 	if err == nil {
-		return c.versions(env, from)
+		return c.printVersionDiff(env, from)
 	}
 	if c.To != "" {
 		return fmt.Errorf("%q is not the number of a version; a file is compared with the current version: "+
@@ -107,15 +107,15 @@ func (c *diffCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	put, body, err := t.put(env, forSome{}, true)
+	put, body, err := t.putFile(env, forSome{}, true)
 	var r *refusal
 	if errors.As(err, &r) && r.Status == http.StatusServiceUnavailable {
-		return c.held(env, t)
+		return c.printHeldDiff(env, t)
 	}
 	if err != nil {
 		return err
 	}
-	t.change().shown(t.current, true)
+	t.change().noteShown(t.current, true)
 	if c.Output == "json" {
 		_, err := env.Out.Write(body)
 		return err
@@ -124,9 +124,9 @@ func (c *diffCommand) Run(env *environment) error {
 		api.DiffAnswer{Summary: put.Summary, Diff: put.Diff})
 }
 
-// held prints the difference from the policy set in the control plane's memory while its store is
-// away.
-func (c *diffCommand) held(env *environment, t trial) error {
+// printHeldDiff prints the difference from the policy set in the control plane's memory while its
+// store is away.
+func (c *diffCommand) printHeldDiff(env *environment, t trial) error {
 	header := map[string]string{"Content-Type": string(t.format)}
 	got, err := t.client.do(http.MethodPost, "/v1/check", header, t.doc)
 	if err != nil {
@@ -143,8 +143,8 @@ func (c *diffCommand) held(env *environment, t trial) error {
 	return printDiff(env, fmt.Sprintf("version %s to %s", t.version(), c.From), d)
 }
 
-func (c *diffCommand) versions(env *environment, from uint64) error {
-	cl, err := c.client()
+func (c *diffCommand) printVersionDiff(env *environment, from uint64) error {
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ type rollbackCommand struct {
 // Run puts the document of the version in place of the current version.
 func (c *rollbackCommand) Run(env *environment) error {
 	// Get the current version.
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -211,27 +211,27 @@ func (c *rollbackCommand) Run(env *environment) error {
 	}
 	change := changeAt(cl.base.String(), fmt.Sprintf("weir rollback %d --dry-run", c.Version),
 		"rollback", fmt.Sprint(c.Version))
-	if err := c.holds(current, change, c.DryRun); err != nil {
+	if err := c.checkVersion(current, change, c.DryRun); err != nil {
 		return err
 	}
 	// Try the rollback, and refuse it if it removes too many policies. Then roll back.
-	put, body, err := c.roll(cl, current, c.DryRun || !c.Yes)
+	put, body, err := c.rollBack(cl, current, c.DryRun || !c.Yes)
 	if err != nil {
 		return err
 	}
 	if !c.Yes && !c.DryRun {
 		all := policyNames(current.body, policydoc.Sniff(current.body))
 		shows := fmt.Sprintf("weir rollback %d --dry-run", c.Version)
-		if err := guard(len(put.Diff.Removed), len(all), shows); err != nil {
+		if err := guardRemoval(len(put.Diff.Removed), len(all), shows); err != nil {
 			return err
 		}
-		put, body, err = c.roll(cl, current, false)
+		put, body, err = c.rollBack(cl, current, false)
 		if err != nil {
 			return err
 		}
 	}
 	// Print the result.
-	change.shown(current, c.DryRun)
+	change.noteShown(current, c.DryRun)
 	if c.Output == "json" {
 		_, err := env.Out.Write(body)
 		return err
@@ -239,8 +239,10 @@ func (c *rollbackCommand) Run(env *environment) error {
 	return printPut(env, put)
 }
 
-// roll asks the control plane to make a new version of the old version's document.
-func (c *rollbackCommand) roll(cl *client, current answer, dryRun bool) (put api.PutAnswer, body []byte, err error) {
+// rollBack asks the control plane to make a new version of the old version's document.
+func (c *rollbackCommand) rollBack(
+	cl *client, current answer, dryRun bool,
+) (put api.PutAnswer, body []byte, err error) {
 	path := fmt.Sprintf("/v1/versions/%d/rollback%s", c.Version, dryRunQuery(dryRun))
 	header := map[string]string{"If-Match": current.header.Get("ETag")}
 	got, err := cl.do(http.MethodPost, path, header, nil)

@@ -43,7 +43,7 @@ func (c *whyCommand) query(env *environment) (url.Values, error) {
 	case len(c.Caller) > 1:
 		return nil, errors.New("give one consumer, or a partition key with each part as PART:VALUE")
 	default:
-		id, err := argument(env, c.Caller[0])
+		id, err := readArgument(env, c.Caller[0])
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +69,7 @@ func (c *whyCommand) query(env *environment) (url.Values, error) {
 // Run prints the newest refusals of the caller, the last one in words.
 func (c *whyCommand) Run(env *environment) error {
 	// Ask for the refusals.
-	cl, err := c.client()
+	cl, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -95,10 +95,11 @@ func (c *whyCommand) Run(env *environment) error {
 	}
 	printWaysOut(env.Out, page.Standing, c.Source)
 	if len(page.Decisions) == 0 {
-		return c.nothing(env.Out, cl)
+		return c.printNothing(env.Out, cl)
 	}
-	explain(env.Out, &page.Decisions[0])
-	return table(env.Out, "\nTIME\tNODE\tPOLICY\tTIER\tREASON\tSOURCE\tLEFT\tENDS\tCOUNT\tSHOWN", func(w io.Writer) {
+	explainRefusal(env.Out, &page.Decisions[0])
+	const head = "\nTIME\tNODE\tPOLICY\tTIER\tREASON\tSOURCE\tLEFT\tENDS\tCOUNT\tSHOWN"
+	return printTable(env.Out, head, func(w io.Writer) {
 		for _, d := range page.Decisions {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", d.At.Format(time.RFC3339), d.Node, d.Policy,
 				d.Tier, d.Reason, d.Source, d.Left,
@@ -107,9 +108,9 @@ func (c *whyCommand) Run(env *environment) error {
 	})
 }
 
-// nothing prints that there is no refusal, and the right command if a part of a partition key was
-// taken for a consumer.
-func (c *whyCommand) nothing(out io.Writer, cl *client) error {
+// printNothing prints that there is no refusal, and the right command if a part of a partition key
+// was taken for a consumer.
+func (c *whyCommand) printNothing(out io.Writer, cl *client) error {
 	text := "no refusal of this caller is known; nodes report refusals within two seconds, and they " +
 		"are kept for an hour\n"
 	_, none := netip.ParseAddr(c.Caller[0])
@@ -180,8 +181,8 @@ var sources = map[string]string{
 	"overload": "a bound of the node", "penalty": "the caller's penalty",
 }
 
-// explain prints the reasons of the last refusal in sentences.
-func explain(out io.Writer, d *decisions.Decision) {
+// explainRefusal prints the reasons of the last refusal in sentences.
+func explainRefusal(out io.Writer, d *decisions.Decision) {
 	whose := "the policy's limit"
 	switch d.From {
 	case "tier":
@@ -202,7 +203,7 @@ func explain(out io.Writer, d *decisions.Decision) {
 	if d.Now != nil {
 		fmt.Fprintf(out, "; %d of %d now", d.Now.Tokens, d.Now.Of)
 	}
-	fmt.Fprintf(out, "\n  ends     %s\n", ends(d.Ends))
+	fmt.Fprintf(out, "\n  ends     %s\n", endText(d.Ends))
 	if d.Settles == nil {
 		return
 	}
@@ -253,7 +254,7 @@ func inOtherWords(words map[string]string, word string) string {
 	return word
 }
 
-func ends(at *time.Time) string {
+func endText(at *time.Time) string {
 	if at == nil {
 		return "never"
 	}
@@ -265,7 +266,7 @@ func endOf(d *decisions.Decision) string {
 	if d.From == "ban" {
 		return "-"
 	}
-	return ends(d.Ends)
+	return endText(d.Ends)
 }
 
 // parts returns the shown values of a request on one line.

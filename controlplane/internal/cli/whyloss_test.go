@@ -11,7 +11,7 @@ import (
 func TestWhySaysThatPlacesAreElsewhere(t *testing.T) {
 	for limit, want := range map[string]bool{"4 in flight": true, "4 per 1m": false} {
 		var out strings.Builder
-		explain(&out, &decisions.Decision{Reason: "failure", Source: "cached_denial", Limit: limit})
+		explainRefusal(&out, &decisions.Decision{Reason: "failure", Source: "cached_denial", Limit: limit})
 		if strings.Contains(out.String(), "belong to other Envoys") != want ||
 			strings.Contains(out.String(), "has lost this caller") == want {
 			t.Errorf("%s: %s", limit, out.String())
@@ -25,7 +25,7 @@ func TestWhySaysThatCountersWereLost(t *testing.T) {
 	for source, lost := range map[string]bool{"central": true, "lease": true, "cached_denial": true,
 		"share": false, "failure_deny": false} {
 		var out strings.Builder
-		explain(&out, &decisions.Decision{Reason: "failure", Source: source})
+		explainRefusal(&out, &decisions.Decision{Reason: "failure", Source: source})
 		if strings.Contains(out.String(), "has lost this caller") != lost ||
 			strings.Contains(out.String(), "could not be reached") == lost {
 			t.Errorf("%s: %s", source, out.String())

@@ -41,7 +41,7 @@ func SessionKey(deployment [16]byte) [sha256.Size]byte {
 func (s Session) Seal(key [sha256.Size]byte, nonce [NonceSize]byte) string {
 	plain := binary.BigEndian.AppendUint64(nil, uint64(s.Ends.Unix()))
 	plain = append(plain, s.Secret...)
-	sealed := sealer(key).Seal(nonce[:], nonce[:], plain, nil)
+	sealed := newSealer(key).Seal(nonce[:], nonce[:], plain, nil)
 	return base64.RawURLEncoding.EncodeToString(sealed)
 }
 
@@ -54,7 +54,7 @@ func OpenSession(key [sha256.Size]byte, text string, now time.Time) (Session, er
 	if err != nil || len(sealed) < NonceSize {
 		return Session{}, ErrSession
 	}
-	plain, err := sealer(key).Open(nil, sealed[:NonceSize], sealed[NonceSize:], nil)
+	plain, err := newSealer(key).Open(nil, sealed[:NonceSize], sealed[NonceSize:], nil)
 	if err != nil || len(plain) < 8 {
 		return Session{}, ErrSession
 	}
@@ -65,8 +65,8 @@ func OpenSession(key [sha256.Size]byte, text string, now time.Time) (Session, er
 	return s, nil
 }
 
-// sealer returns AES-256-GCM. It cannot fail with a key of this length.
-func sealer(key [sha256.Size]byte) cipher.AEAD {
+// newSealer returns AES-256-GCM. It cannot fail with a key of this length.
+func newSealer(key [sha256.Size]byte) cipher.AEAD {
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
 		panic(err)

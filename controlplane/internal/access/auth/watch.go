@@ -75,25 +75,25 @@ func (w *Watch) Run(ctx context.Context, now func() time.Time) {
 // read or is empty, the tokens do not change. A file with an error takes effect only after two
 // looks in a row have seen it, because it may just be being written.
 func (w *Watch) Look(now time.Time) {
-	text, err := w.read()
+	text, err := w.readFile()
 	if err == nil {
-		err = w.take(text)
+		err = w.applyTokens(text)
 	}
-	w.note(err)
-	w.warn(now)
+	w.noteError(err)
+	w.warnOfExpiry(now)
 }
 
-// read returns the text of the file. It refuses a named pipe, which could block its reader for
+// readFile returns the text of the file. It refuses a named pipe, which could block its reader for
 // ever.
-func (w *Watch) read() ([]byte, error) {
+func (w *Watch) readFile() ([]byte, error) {
 	if info, err := os.Stat(w.path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		return nil, fmt.Errorf("%s is a named pipe, and not a file that can be read again", w.path)
 	}
 	return ReadFile(w.path)
 }
 
-// take puts the tokens of a text into force, unless they already are.
-func (w *Watch) take(text []byte) error {
+// applyTokens puts the tokens of a text into force, unless they already are.
+func (w *Watch) applyTokens(text []byte) error {
 	if w.text != nil && bytes.Equal(text, w.text) {
 		return w.wrong
 	}
@@ -117,8 +117,8 @@ func (w *Watch) take(text []byte) error {
 	return wrong
 }
 
-// note logs the error of the file once, and stores it for Trouble.
-func (w *Watch) note(err error) {
+// noteError logs the error of the file once, and stores it for Trouble.
+func (w *Watch) noteError(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -128,7 +128,7 @@ func (w *Watch) note(err error) {
 			"the tokens stay as they were", "file", w.path, "error", text)
 	}
 	w.trouble = text
-	short := summarize(err)
+	short := summarizeError(err)
 	w.short.Store(&short)
 }
 
@@ -141,8 +141,8 @@ func (w *Watch) Trouble() string {
 	return ""
 }
 
-// summarize returns the error of the file without anything of its content.
-func summarize(err error) string {
+// summarizeError returns the error of the file without anything of its content.
+func summarizeError(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -161,8 +161,8 @@ func summarize(err error) string {
 	return "wrong in line " + strings.Join(lines, ", ") + ", which accepts no token: the log says why"
 }
 
-// warn logs tokens that expire soon or have expired.
-func (w *Watch) warn(now time.Time) {
+// warnOfExpiry logs tokens that expire soon or have expired.
+func (w *Watch) warnOfExpiry(now time.Time) {
 	for _, t := range w.tokens {
 		if t.Expires.IsZero() || t.Expires.Sub(now) > warnBefore || now.Sub(w.warned[t]) < warnEvery {
 			continue

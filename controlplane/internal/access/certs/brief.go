@@ -22,9 +22,9 @@ func (e *ofFile) Error() string { return e.err.Error() }
 // Unwrap returns the error.
 func (e *ofFile) Unwrap() error { return e.err }
 
-// placed adds the file names to the errors of parse. An error without a file belongs to the first
-// file.
-func (f *files[T]) placed(err error) error {
+// withPaths adds the file names to the errors of parse. An error without a file belongs to the
+// first file.
+func (f *files[T]) withPaths(err error) error {
 	parts := filesOf(err)
 	if len(parts) == 0 {
 		parts = []*ofFile{{0, err}}
@@ -116,7 +116,7 @@ type Secret struct {
 // LoadSecret reads a file with one line of text.
 func LoadSecret(path string) (*Secret, error) {
 	s := &Secret{files[string]{kind: "a password", paths: []string{path}, parse: parseSecret}}
-	return s, s.read(true)
+	return s, s.readTexts(true)
 }
 
 // Current returns the text of the file, or its last valid text.

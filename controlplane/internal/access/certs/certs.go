@@ -30,7 +30,7 @@ type Pool struct {
 // Load reads a certificate and its key, both in PEM.
 func Load(cert, key string) (*Pair, error) {
 	p := &Pair{files[tls.Certificate]{kind: "a certificate", paths: []string{cert, key}, parse: parsePair}}
-	return p, p.read(true)
+	return p, p.readTexts(true)
 }
 
 // Current returns the certificate with its key, from the files or from their last valid texts.
@@ -40,7 +40,7 @@ func (p *Pair) Current(log *slog.Logger) *tls.Certificate { return p.current(log
 func LoadPool(path string) (*Pool, error) {
 	parse := func(texts [][]byte) (*x509.CertPool, error, error) { return parsePool(texts[0]) }
 	p := &Pool{files: files[x509.CertPool]{kind: "a certificate", paths: []string{path}, parse: parse}}
-	return p, p.read(true)
+	return p, p.readTexts(true)
 }
 
 // LoadRight loads, like LoadPool, the authorities of a server that this process calls. An invalid
@@ -104,23 +104,23 @@ type files[T any] struct {
 func (f *files[T]) current(log *slog.Logger) *T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.look(log, false)
+	f.readAndLog(log, false)
 	return f.value
 }
 
 // Trouble reads the files and says why they cannot be used; empty if they can. It must be called at
-// regular times, see read.
+// regular times, see readTexts.
 func (f *files[T]) Trouble(log *slog.Logger) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.look(log, true)
+	f.readAndLog(log, true)
 	return f.trouble
 }
 
-// look reads the files and logs changes. regular is true for calls at regular times.
-func (f *files[T]) look(log *slog.Logger, regular bool) {
+// readAndLog reads the files and logs changes. regular is true for calls at regular times.
+func (f *files[T]) readAndLog(log *slog.Logger, regular bool) {
 	before, trouble := f.value, ""
-	f.last = f.read(regular)
+	f.last = f.readTexts(regular)
 	if f.last != nil {
 		trouble = f.last.Error()
 	}
@@ -134,10 +134,10 @@ func (f *files[T]) look(log *slog.Logger, regular bool) {
 	}
 }
 
-// read puts changed texts into force. Texts with an error take effect only after two regular looks
-// in a row have seen them, because a file may just be being written. Handshakes do not count as
-// looks, because two of them can be closer together than two writes of one file.
-func (f *files[T]) read(regular bool) error {
+// readTexts puts changed texts into force. Texts with an error take effect only after two regular
+// looks in a row have seen them, because a file may just be being written. Handshakes do not count
+// as looks, because two of them can be closer together than two writes of one file.
+func (f *files[T]) readTexts(regular bool) error {
 	// Read the files. If one is missing, or none has changed, there is nothing to parse.
 	texts, same := make([][]byte, len(f.paths)), f.texts != nil
 	var lacking []error
@@ -162,10 +162,10 @@ func (f *files[T]) read(regular bool) error {
 		f.seen = texts
 	}
 	if err != nil {
-		return f.placed(err)
+		return f.withPaths(err)
 	}
 	if wrong != nil {
-		wrong = f.placed(wrong)
+		wrong = f.withPaths(wrong)
 		if !seen && f.texts != nil {
 			return wrong
 		}

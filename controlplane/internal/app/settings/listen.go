@@ -46,70 +46,70 @@ type Listeners struct {
 	Debug string
 }
 
-func (r *resolver) listeners(f ListenFlags) (l Listeners) {
+func (r *resolver) readListeners(f ListenFlags) (l Listeners) {
 	// The certificate.
 	switch {
 	case (f.TLSCert == "") != (f.TLSKey == ""):
-		r.problem("--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): give both or none")
+		r.addProblem("--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): give both or none")
 	case f.TLSCert != "":
 		var err error
 		l.TLS, err = certs.Load(f.TLSCert, f.TLSKey)
 		if err != nil {
-			r.problem("--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): %w", err)
+			r.addProblem("--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): %w", err)
 		}
 	}
 	// The listener for nodes.
 	l.Node = f.NodeListen
 	if l.Node != "" {
-		r.address("--node-listen (WEIR_NODE_LISTEN)", l.Node)
+		r.checkAddress("--node-listen (WEIR_NODE_LISTEN)", l.Node)
 	}
 	if f.NodeClientCA != "" {
 		if f.NodeListen == "" || f.TLSCert == "" {
-			r.problem("--node-client-ca (WEIR_NODE_CLIENT_CA): needs --node-listen, --tls-cert and --tls-key")
+			r.addProblem("--node-client-ca (WEIR_NODE_CLIENT_CA): needs --node-listen, --tls-cert and --tls-key")
 		}
 		var err error
 		l.NodeClients, err = certs.LoadPool(f.NodeClientCA)
 		if err != nil {
-			r.problem("--node-client-ca (WEIR_NODE_CLIENT_CA): %w", err)
+			r.addProblem("--node-client-ca (WEIR_NODE_CLIENT_CA): %w", err)
 		}
 	}
 	// The listeners for Envoy's own limiters.
 	l.RLS, l.RLSOpen, l.RLSMetadata = f.RLSListen, f.RLSOpen, f.RLSMetadata
-	l.RLSClients = r.door("rls", f.RLSListen, f.RLSClientCA, f.RLSOpen, f.TLSCert)
+	l.RLSClients = r.checkDoor("rls", f.RLSListen, f.RLSClientCA, f.RLSOpen, f.TLSCert)
 	l.RLQS, l.RLQSOpen = f.RLQSListen, f.RLQSOpen
-	l.RLQSClients = r.door("rlqs", f.RLQSListen, f.RLQSClientCA, f.RLQSOpen, f.TLSCert)
+	l.RLQSClients = r.checkDoor("rlqs", f.RLQSListen, f.RLQSClientCA, f.RLQSOpen, f.TLSCert)
 	// The listener for debugging, on this machine only.
 	l.Debug = f.DebugListen
 	if l.Debug != "" {
-		host := r.address("--debug-listen (WEIR_DEBUG_LISTEN)", l.Debug)
+		host := r.checkAddress("--debug-listen (WEIR_DEBUG_LISTEN)", l.Debug)
 		if address, err := netip.ParseAddr(host); err != nil || !address.IsLoopback() {
-			r.problem("--debug-listen (WEIR_DEBUG_LISTEN): %q is not an address that only this machine reaches: "+
+			r.addProblem("--debug-listen (WEIR_DEBUG_LISTEN): %q is not an address that only this machine reaches: "+
 				"choose one like 127.0.0.1:6060", l.Debug)
 		}
 	}
 	return l
 }
 
-// door checks how the gRPC service with a name is reached, and returns the authorities of its
+// checkDoor checks how the gRPC service with a name is reached, and returns the authorities of its
 // callers, nil for none.
-func (r *resolver) door(name, address, clientCA string, open bool, cert string) *certs.Pool {
+func (r *resolver) checkDoor(name, address, clientCA string, open bool, cert string) *certs.Pool {
 	flag, env := "--"+name, "WEIR_"+strings.ToUpper(name)
 	if address == "" {
 		if clientCA != "" || open {
-			r.problem("%s-client-ca and %[1]s-open (%s_CLIENT_CA, %[2]s_OPEN): need %[1]s-listen", flag, env)
+			r.addProblem("%s-client-ca and %[1]s-open (%s_CLIENT_CA, %[2]s_OPEN): need %[1]s-listen", flag, env)
 		}
 		return nil
 	}
-	r.address(flag+"-listen ("+env+"_LISTEN)", address)
+	r.checkAddress(flag+"-listen ("+env+"_LISTEN)", address)
 	if clientCA == "" {
 		return nil
 	}
 	if cert == "" {
-		r.problem("%s-client-ca (%s_CLIENT_CA): needs --tls-cert and --tls-key", flag, env)
+		r.addProblem("%s-client-ca (%s_CLIENT_CA): needs --tls-cert and --tls-key", flag, env)
 	}
 	pool, err := certs.LoadPool(clientCA)
 	if err != nil {
-		r.problem("%s-client-ca (%s_CLIENT_CA): %w", flag, env, err)
+		r.addProblem("%s-client-ca (%s_CLIENT_CA): %w", flag, env, err)
 	}
 	return pool
 }
@@ -132,7 +132,7 @@ type Limits struct {
 
 const maxLimit = 1_000_000
 
-func (r *resolver) limits(f LimitFlags) Limits {
+func (r *resolver) readLimits(f LimitFlags) Limits {
 	for _, limit := range []struct {
 		flag string
 		n    int64
@@ -141,7 +141,7 @@ func (r *resolver) limits(f LimitFlags) Limits {
 		{"--max-connections (WEIR_MAX_CONNECTIONS)", int64(f.MaxConnections)},
 	} {
 		if limit.n < 0 || limit.n > maxLimit {
-			r.problem("%s: %d is not from 0 to %d", limit.flag, limit.n, maxLimit)
+			r.addProblem("%s: %d is not from 0 to %d", limit.flag, limit.n, maxLimit)
 		}
 	}
 	l := Limits{API: f.APIRate, Node: f.NodeRate, Connections: f.MaxConnections}
@@ -151,7 +151,7 @@ func (r *resolver) limits(f LimitFlags) Limits {
 			network, err = netip.PrefixFrom(address, address.BitLen()), nil
 		}
 		if err != nil {
-			r.problem("--trusted-proxies (WEIR_TRUSTED_PROXIES): %q is no network like 10.0.0.0/8", text)
+			r.addProblem("--trusted-proxies (WEIR_TRUSTED_PROXIES): %q is no network like 10.0.0.0/8", text)
 		}
 		l.Proxies = append(l.Proxies, network)
 	}

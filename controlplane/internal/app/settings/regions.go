@@ -22,30 +22,30 @@ type Regions struct {
 
 var regionName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,31})$`)
 
-// regions checks that all is given, or nothing.
-func (r *resolver) regions(f RegionFlags) *Regions {
+// readRegions checks that all is given, or nothing.
+func (r *resolver) readRegions(f RegionFlags) *Regions {
 	if f.Name == "" && len(f.Weights) == 0 && f.URL == "" {
 		return nil
 	}
 	if f.Name == "" || len(f.Weights) < 2 || f.URL == "" {
-		r.problem("--region-name, --region-weights and --region-url (WEIR_REGION_NAME, WEIR_REGION_WEIGHTS, " +
+		r.addProblem("--region-name, --region-weights and --region-url (WEIR_REGION_NAME, WEIR_REGION_WEIGHTS, " +
 			"WEIR_REGION_URL): regions need all three, and at least two weights")
 		return nil
 	}
-	r.redis("--region-url (WEIR_REGION_URL)", f.URL)
+	r.checkRedis("--region-url (WEIR_REGION_URL)", f.URL)
 	for name, weight := range f.Weights {
 		if !regionName.MatchString(name) || weight < 1 || weight > 1_000_000 {
-			r.problem("--region-weights (WEIR_REGION_WEIGHTS): %q=%d: names are like eu-west-1, weights 1 to 1000000",
-				name, weight)
+			r.addProblem("--region-weights (WEIR_REGION_WEIGHTS): %q=%d: names are like eu-west-1, "+
+				"weights 1 to 1000000", name, weight)
 			return nil
 		}
 	}
 	if f.Weights[f.Name] == 0 {
-		r.problem("--region-name (WEIR_REGION_NAME): %q is not one of --region-weights", f.Name)
+		r.addProblem("--region-name (WEIR_REGION_NAME): %q is not one of --region-weights", f.Name)
 	}
 	shares, err := regions.Normalise(f.Weights)
 	if err != nil {
-		r.problem("--region-weights (WEIR_REGION_WEIGHTS): %w", err)
+		r.addProblem("--region-weights (WEIR_REGION_WEIGHTS): %w", err)
 	}
 	return &Regions{Config: regions.Config{Region: f.Name, Weights: shares}, URL: f.URL}
 }

@@ -105,49 +105,49 @@ func (f Flags) Resolve() (Settings, error) {
 		LostFill: f.LostFill, StorePatience: f.StorePatience,
 		TokensFile:   f.TokensFile,
 		OTLPEndpoint: f.OTLPEndpoint, DashboardURL: f.DashboardURL, Drain: f.Drain,
-		Listeners: r.listeners(f.ListenFlags), Limits: r.limits(f.LimitFlags),
+		Listeners: r.readListeners(f.ListenFlags), Limits: r.readLimits(f.LimitFlags),
 	}
 	if f.LostFill < 0 || f.LostFill > 100 {
-		r.problem("--lost-fill (WEIR_LOST_FILL): %d is not a share from 0 to 100 percent", f.LostFill)
+		r.addProblem("--lost-fill (WEIR_LOST_FILL): %d is not a share from 0 to 100 percent", f.LostFill)
 	}
 	if f.StorePatience < 0 || f.StorePatience > mostPatience {
-		r.problem("--store-patience (WEIR_STORE_PATIENCE): %s is not from 0s to %s", f.StorePatience, mostPatience)
+		r.addProblem("--store-patience (WEIR_STORE_PATIENCE): %s is not from 0s to %s", f.StorePatience, mostPatience)
 	}
 	if f.Drain < 0 || f.Drain > maxDrain {
-		r.problem("--drain (WEIR_DRAIN): %s is not from 0s to %s", f.Drain, maxDrain)
+		r.addProblem("--drain (WEIR_DRAIN): %s is not from 0s to %s", f.Drain, maxDrain)
 	}
-	r.address("--listen (WEIR_LISTEN)", f.Listen)
-	r.redis("--redis-url (WEIR_REDIS_URL)", f.RedisURL)
-	r.endpoint(f.OTLPEndpoint)
-	r.dashboard(f.DashboardURL)
-	s.Regions = r.regions(f.RegionFlags)
+	r.checkAddress("--listen (WEIR_LISTEN)", f.Listen)
+	r.checkRedis("--redis-url (WEIR_REDIS_URL)", f.RedisURL)
+	r.checkEndpoint(f.OTLPEndpoint)
+	r.checkDashboard(f.DashboardURL)
+	s.Regions = r.readRegions(f.RegionFlags)
 	s.PolicySet, s.PolicySetNodes = r.policySet(f)
-	s.PolicySetRemoves = r.removes(f.PolicySetRemoves)
+	s.PolicySetRemoves = r.readRemoves(f.PolicySetRemoves)
 	admin, node := f.AdminToken+f.AdminTokenFile != "", f.NodeToken+f.NodeTokenFile != ""
-	missing := r.missing(f.TokensFile, map[auth.Role]bool{auth.Admin: !admin, auth.Node: !node})
+	missing := r.rolesWithoutToken(f.TokensFile, map[auth.Role]bool{auth.Admin: !admin, auth.Node: !node})
 	// With all state in Redis and all tokens given, nothing is kept in files.
 	if f.DataDir != "" || f.RedisURL == "" || len(missing) > 0 {
-		s.DataDir = r.directory(f.DataDir)
+		s.DataDir = r.makeDirectory(f.DataDir)
 	}
 	if admin || missing[auth.Admin] {
-		r.token(&s, auth.Admin, f.AdminToken, f.AdminTokenFile)
+		r.addToken(&s, auth.Admin, f.AdminToken, f.AdminTokenFile)
 	}
 	if node || missing[auth.Node] {
-		r.token(&s, auth.Node, f.NodeToken, f.NodeTokenFile)
+		r.addToken(&s, auth.Node, f.NodeToken, f.NodeTokenFile)
 	}
 	return s, errors.Join(r.problems...)
 }
 
 type resolver struct{ problems []error }
 
-func (r *resolver) problem(format string, args ...any) {
+func (r *resolver) addProblem(format string, args ...any) {
 	r.problems = append(r.problems, fmt.Errorf(format, args...))
 }
 
-func (r *resolver) address(flag, listen string) (host string) {
+func (r *resolver) checkAddress(flag, listen string) (host string) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
-		r.problem("%s: %q is not HOST:PORT", flag, listen)
+		r.addProblem("%s: %q is not HOST:PORT", flag, listen)
 	}
 	return host
 }
@@ -157,7 +157,7 @@ func (r *resolver) address(flag, listen string) (host string) {
 func (r *resolver) policySet(f Flags) (path string, nodes int) {
 	if f.PolicySet != "" {
 		if _, err := os.Stat(f.PolicySet); err != nil {
-			r.problem("--policyset (WEIR_POLICYSET): %w", err)
+			r.addProblem("--policyset (WEIR_POLICYSET): %w", err)
 		}
 	}
 	if f.PolicySetNodes == "" {
@@ -165,10 +165,10 @@ func (r *resolver) policySet(f Flags) (path string, nodes int) {
 	}
 	nodes, err := strconv.Atoi(strings.TrimSuffix(f.PolicySetNodes, "%")) // As weir apply --nodes takes it.
 	if err != nil || nodes < 1 || nodes > 99 {
-		r.problem("--policyset-nodes (WEIR_POLICYSET_NODES): %q is not from 1%% to 99%%", f.PolicySetNodes)
+		r.addProblem("--policyset-nodes (WEIR_POLICYSET_NODES): %q is not from 1%% to 99%%", f.PolicySetNodes)
 	}
 	if f.PolicySet == "" {
-		r.problem("--policyset-nodes (WEIR_POLICYSET_NODES) is for --policyset, which is not given")
+		r.addProblem("--policyset-nodes (WEIR_POLICYSET_NODES) is for --policyset, which is not given")
 	}
 	return f.PolicySet, nodes
 }
@@ -176,86 +176,87 @@ func (r *resolver) policySet(f Flags) (path string, nodes int) {
 // defaultRemoves is the share of the policies, in percent, that files may remove by default.
 const defaultRemoves = 25
 
-// removes reads the share of the policies that files may remove.
-func (r *resolver) removes(text string) int {
+// readRemoves reads the share of the policies that files may remove.
+func (r *resolver) readRemoves(text string) int {
 	if text == "" {
 		return defaultRemoves
 	}
 	share, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
 	if err != nil || share < 0 || share > 100 {
-		r.problem("--policyset-removes (WEIR_POLICYSET_REMOVES): %q is not from 0%% to 100%%", text)
+		r.addProblem("--policyset-removes (WEIR_POLICYSET_REMOVES): %q is not from 0%% to 100%%", text)
 	}
 	return share
 }
 
-// endpoint checks the endpoint for traces. The error does not show the text, which may have a
+// checkEndpoint checks the endpoint for traces. The error does not show the text, which may have a
 // password.
-func (r *resolver) endpoint(text string) {
+func (r *resolver) checkEndpoint(text string) {
 	if text == "" {
 		return
 	}
 	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		r.problem("--otlp-endpoint (WEIR_OTLP_ENDPOINT): must be like http://HOST:4318")
+		r.addProblem("--otlp-endpoint (WEIR_OTLP_ENDPOINT): must be like http://HOST:4318")
 	}
 }
 
-// dashboard checks that a browser may follow the link from a page: it must be no script, and have
-// no password, which every viewer would see.
-func (r *resolver) dashboard(text string) {
+// checkDashboard checks that a browser may follow the link from a page: it must be no script, and
+// have no password, which every viewer would see.
+func (r *resolver) checkDashboard(text string) {
 	if text == "" {
 		return
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
-		r.problem("--dashboard-url (WEIR_DASHBOARD_URL): must be like https://HOST/d/weir, without a password")
+		r.addProblem("--dashboard-url (WEIR_DASHBOARD_URL): must be like https://HOST/d/weir, without a password")
 	}
 }
 
-// redis checks a URL of Redis. The error does not show the text, which may have a password.
-func (r *resolver) redis(flag, text string) {
+// checkRedis checks a URL of Redis. The error does not show the text, which may have a password.
+func (r *resolver) checkRedis(flag, text string) {
 	if text == "" {
 		return
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "redis" && u.Scheme != "rediss" {
-		r.problem("%s: must be like redis://HOST:6379/0 or rediss://USER:PASSWORD@HOST:6379/0", flag)
+		r.addProblem("%s: must be like redis://HOST:6379/0 or rediss://USER:PASSWORD@HOST:6379/0", flag)
 	}
 }
 
-// directory makes the data directory.
-func (r *resolver) directory(dir string) string {
+// makeDirectory makes the data directory.
+func (r *resolver) makeDirectory(dir string) string {
 	if dir == "" {
 		state := os.Getenv("XDG_STATE_HOME")
 		if home, err := os.UserHomeDir(); state == "" && err == nil {
 			state = filepath.Join(home, ".local", "state")
 		}
 		if state == "" {
-			r.problem("--data-dir (WEIR_DATA_DIR): must be given, because there is no home directory")
+			r.addProblem("--data-dir (WEIR_DATA_DIR): must be given, because there is no home directory")
 			return ""
 		}
 		dir = filepath.Join(state, "weir")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		r.problem("--data-dir (WEIR_DATA_DIR): %w", err)
+		r.addProblem("--data-dir (WEIR_DATA_DIR): %w", err)
 		return ""
 	}
 	return dir
 }
 
-// token takes the role's token from the environment, a file, or a file of its own making in the
+// addToken takes the role's token from the environment, a file, or a file of its own making in the
 // data directory.
-func (r *resolver) token(s *Settings, role auth.Role, given, path string) {
+func (r *resolver) addToken(s *Settings, role auth.Role, given, path string) {
 	flag := fmt.Sprintf("--%s-token-file (WEIR_%s_TOKEN_FILE)", role, strings.ToUpper(string(role)))
 	switch {
 	case given != "" && path != "":
-		r.problem("WEIR_%s_TOKEN and %s are both given: leave out one of the two", strings.ToUpper(string(role)), flag)
+		r.addProblem("WEIR_%s_TOKEN and %s are both given: leave out one of the two",
+			strings.ToUpper(string(role)), flag)
 		return
 	case given != "":
 		flag = fmt.Sprintf("WEIR_%s_TOKEN", strings.ToUpper(string(role)))
 	case path != "":
 		text, err := readToken(path)
 		if err != nil {
-			r.problem("%s: %w", flag, err)
+			r.addProblem("%s: %w", flag, err)
 			return
 		}
 		given = text
@@ -265,7 +266,7 @@ func (r *resolver) token(s *Settings, role auth.Role, given, path string) {
 		path = filepath.Join(s.DataDir, string(role)+"-token")
 		text, made, err := keptToken(path)
 		if err != nil {
-			r.problem("a token for the role %s cannot be made: %w", role, err)
+			r.addProblem("a token for the role %s cannot be made: %w", role, err)
 			return
 		}
 		given = text
@@ -273,15 +274,15 @@ func (r *resolver) token(s *Settings, role auth.Role, given, path string) {
 			s.Made = append(s.Made, Made{path, text})
 		}
 	}
-	if reason := weak(given); reason != "" {
-		r.problem("%s: the token %s", flag, reason)
+	if reason := weaknessOf(given); reason != "" {
+		r.addProblem("%s: the token %s", flag, reason)
 		return
 	}
 	s.Tokens = append(s.Tokens, auth.Token{Name: string(role), Role: role, Sum: auth.Sum(given)})
 }
 
-// weak returns the weakness of a token's text; empty if it has none.
-func weak(text string) string {
+// weaknessOf returns the weakness of a token's text; empty if it has none.
+func weaknessOf(text string) string {
 	if len(text) < minTokenLength {
 		return fmt.Sprintf("has %d characters; at least %d are needed: openssl rand -hex 32 makes a good token",
 			len(text), minTokenLength)

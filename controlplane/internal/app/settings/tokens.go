@@ -47,10 +47,11 @@ func (m Made) Keep() error {
 	return nil
 }
 
-// missing returns the roles that need a new token: the wanted roles without a token in the file.
-func (r *resolver) missing(path string, wanted map[auth.Role]bool) map[auth.Role]bool {
+// rolesWithoutToken returns the roles that need a new token: the wanted roles without a token in
+// the file.
+func (r *resolver) rolesWithoutToken(path string, wanted map[auth.Role]bool) map[auth.Role]bool {
 	if path != "" {
-		for _, t := range r.tokens(path) {
+		for _, t := range r.readTokens(path) {
 			wanted[t.Role] = false
 		}
 	}
@@ -58,15 +59,15 @@ func (r *resolver) missing(path string, wanted map[auth.Role]bool) map[auth.Role
 	return wanted
 }
 
-func (r *resolver) tokens(path string) auth.Tokens {
+func (r *resolver) readTokens(path string) auth.Tokens {
 	text, err := auth.ReadFile(path)
 	if err != nil {
-		r.problem("--tokens-file (WEIR_TOKENS_FILE): %w", err)
+		r.addProblem("--tokens-file (WEIR_TOKENS_FILE): %w", err)
 		return nil
 	}
 	tokens, problems := auth.ParseFile(text)
 	for _, problem := range problems {
-		r.problem("%s: %w", path, problem)
+		r.addProblem("%s: %w", path, problem)
 	}
 	return tokens
 }

@@ -26,8 +26,8 @@ type Query struct {
 	Resource string
 }
 
-// wants reports whether the query selects an entry.
-func (q Query) wants(e Entry) bool {
+// wantsEntry reports whether the query selects an entry.
+func (q Query) wantsEntry(e Entry) bool {
 	if q.By != "" && e.By != q.By {
 		return false
 	}
@@ -55,7 +55,7 @@ func Find(ctx context.Context, store Store, q Query, limit int) (found []Entry, 
 			if len(found) == limit {
 				return found, found[limit-1].ID, nil
 			}
-			if q.wants(e) {
+			if q.wantsEntry(e) {
 				found = append(found, e)
 			}
 			q.Before = e.ID

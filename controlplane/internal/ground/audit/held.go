@@ -36,12 +36,12 @@ func NewHeld(store Store, now func() time.Time) *Held { return &Held{Store: stor
 
 // Run reads the newest entries until ctx ends.
 func (h *Held) Run(ctx context.Context) {
-	h.refresh(ctx)
-	every.Period(ctx, readEvery, h.refresh)
+	h.readNewest(ctx)
+	every.Period(ctx, readEvery, h.readNewest)
 }
 
-// refresh reads the newest entries. If that fails, the previous ones stay.
-func (h *Held) refresh(ctx context.Context) {
+// readNewest reads the newest entries. If that fails, the previous ones stay.
+func (h *Held) readNewest(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
 	_, _ = h.Audit(ctx, "", heldEntries)

@@ -60,11 +60,11 @@ func (c *Clock) Warning() string {
 	if !c.wrong {
 		return ""
 	}
-	return c.describe()
+	return c.warningText()
 }
 
-// describe returns the text of Warning. The caller holds the lock.
-func (c *Clock) describe() string {
+// warningText returns the text of Warning. The caller holds the lock.
+func (c *Clock) warningText() string {
 	side := "ahead of"
 	if c.ahead < 0 {
 		side = "behind"
@@ -82,11 +82,11 @@ func (c *Clock) Measure(ask func() time.Time) {
 	if there.IsZero() || took > patience {
 		return
 	}
-	c.record(begin.Round(0).Add(took/2).Sub(there), took/2)
+	c.recordAhead(begin.Round(0).Add(took/2).Sub(there), took/2)
 }
 
-// record stores how far this machine's clock is ahead, give or take doubt.
-func (c *Clock) record(ahead, doubt time.Duration) {
+// recordAhead stores how far this machine's clock is ahead, give or take doubt.
+func (c *Clock) recordAhead(ahead, doubt time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was, wasAhead := c.wrong, c.ahead
@@ -94,7 +94,7 @@ func (c *Clock) record(ahead, doubt time.Duration) {
 	c.wrong = ahead.Abs() > Tolerance+doubt
 	switch {
 	case c.wrong && (!was || (ahead-wasAhead).Abs() > Tolerance):
-		c.log.Warn(c.describe(), "ahead_seconds", ahead.Seconds())
+		c.log.Warn(c.warningText(), "ahead_seconds", ahead.Seconds())
 	case was && !c.wrong:
 		c.log.Info("the clock of this control plane is right again")
 	}

@@ -82,16 +82,16 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	// Convert the refusals, and select the ones to store.
 	s.heard(set, m)
 	now, node := s.now(), string(m.Node)
-	late := s.overdue(now, nil)
+	late := s.takeOverdue(now, nil)
 	var fresh []Decision
 	s.mu.Lock()
 	for i := range m.Refusals {
 		d, ok := inWords(set, node, &m.Refusals[i], now)
-		if ok && s.admit(d, now) {
+		if ok && s.admitRefusal(d, now) {
 			fresh = append(fresh, d)
 		}
 	}
-	s.remember(fresh)
+	s.rememberRefusals(fresh)
 	publish := s.tops.noteReport(set, m, now)
 	s.mu.Unlock()
 	// Count all refusals, also the refusals that are not stored.
@@ -100,16 +100,16 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 			s.meter(p.Policy, p.Tier, c.Refused)
 		}
 	}
-	err = s.save(ctx, append(late, fresh...))
+	err = s.saveRefusals(ctx, append(late, fresh...))
 	if publish != nil && err == nil {
 		err = s.store.PutSlot(ctx, series.Tops.At(now), s.replica, publish)
 	}
 	return err
 }
 
-// save stores refusals, and before them the refusals that the store has not accepted yet. If the
-// store does not accept them now, it gets them later, as far as this replica remembers them.
-func (s *Service) save(ctx context.Context, fresh []Decision) error {
+// saveRefusals stores refusals, and before them the refusals that the store has not accepted yet.
+// If the store does not accept them now, it gets them later, as far as this replica remembers them.
+func (s *Service) saveRefusals(ctx context.Context, fresh []Decision) error {
 	s.mu.Lock()
 	all := append(s.unsaved, fresh...)
 	s.unsaved = nil
@@ -127,8 +127,8 @@ func (s *Service) save(ctx context.Context, fresh []Decision) error {
 	return err
 }
 
-// remember keeps refusals in memory. The caller holds the lock.
-func (s *Service) remember(list []Decision) {
+// rememberRefusals keeps refusals in memory. The caller holds the lock.
+func (s *Service) rememberRefusals(list []Decision) {
 	s.recent = append(s.recent, list...)
 	if over := len(s.recent) - remembered; over > 0 {
 		s.recent = slices.Delete(s.recent, 0, over)
@@ -140,9 +140,9 @@ func quietKey(d *Decision) string {
 	return d.Key + " " + d.Reason + " " + strconv.FormatUint(d.Version, 10)
 }
 
-// admit reports whether a refusal is stored now. A refusal in a quiet time is added to late. The
-// caller holds the lock.
-func (s *Service) admit(d Decision, now time.Time) bool {
+// admitRefusal reports whether a refusal is stored now. A refusal in a quiet time is added to late.
+// The caller holds the lock.
+func (s *Service) admitRefusal(d Decision, now time.Time) bool {
 	key := quietKey(&d)
 	if now.Before(s.quiet[key]) {
 		if before, known := s.late[key]; known || len(s.late) < maxQuiet {
@@ -183,9 +183,9 @@ func (s *Service) countInSecond(d Decision, now time.Time) bool {
 	return true
 }
 
-// overdue removes from late the refusals whose quiet time is over, and the refusals that q, if not
-// nil, asks for. It remembers them.
-func (s *Service) overdue(now time.Time, q *Query) (list []Decision) {
+// takeOverdue removes from late the refusals whose quiet time is over, and the refusals that q, if
+// not nil, asks for. It remembers them.
+func (s *Service) takeOverdue(now time.Time, q *Query) (list []Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q == nil && now.Unix() == s.swept { // The search goes through all late refusals, so it is done once a second.
@@ -207,7 +207,7 @@ func (s *Service) overdue(now time.Time, q *Query) (list []Decision) {
 		}
 	}
 	slices.SortFunc(list, func(a, b Decision) int { return a.At.Compare(b.At) })
-	s.remember(list)
+	s.rememberRefusals(list)
 	return list
 }
 
@@ -249,7 +249,7 @@ func (s *Service) Find(
 			return nil, "", false, err
 		}
 	}
-	_ = s.save(ctx, s.overdue(s.now(), &q)) // If the store is away, this is noticed below.
+	_ = s.saveRefusals(ctx, s.takeOverdue(s.now(), &q)) // If the store is away, this is noticed below.
 	if oldest := s.now().Add(-Age); q.Since.Before(oldest) {
 		q.Since = oldest
 	}

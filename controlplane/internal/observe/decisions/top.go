@@ -251,7 +251,7 @@ func (s *Service) Top(ctx context.Context, by By, policy, tier string, n int) To
 	s.tops.turnSpan(now)
 	own := s.tops.mergeSpans(Counters)
 	s.mu.Unlock()
-	others, err := s.others(ctx, now)
+	others, err := s.readOthers(ctx, now)
 	answer := Top{By: by, Since: own.Since, Complete: err == nil}
 	// Add the counts of all replicas.
 	sum := NewSummary(maxPairs * Counters)
@@ -283,8 +283,8 @@ func (p pair) wanted(policy, tier string) bool {
 	return (policy == "" || p.Policy == policy) && (tier == "" || p.Tier == tier)
 }
 
-// others returns the last publication of each other replica, if it is still valid.
-func (s *Service) others(ctx context.Context, now time.Time) ([]publication, error) {
+// readOthers returns the last publication of each other replica, if it is still valid.
+func (s *Service) readOthers(ctx context.Context, now time.Time) ([]publication, error) {
 	// The clock of another replica may be in the next slot already.
 	var slots []series.Slot
 	for at := now.Add(-TopAge); at.Before(now.Add(2 * span)); at = at.Add(span) {

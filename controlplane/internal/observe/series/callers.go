@@ -79,7 +79,7 @@ func (s *Service) refusedCallers(c *policies.Compiled, m *wire.Decisions) {
 			cost := max(r.Cost, 1)
 			more := min(r.Count-r.Over, maxUsed/cost) * cost
 			s.useTokens(p.Name, r.Bucket, more)
-			s.useTokens(p.Name+beyond+strconv.FormatInt(evenly(limit.Quota, limit.Window), 10), r.Bucket, more)
+			s.useTokens(p.Name+beyond+strconv.FormatInt(tokensPerSpan(limit.Quota, limit.Window), 10), r.Bucket, more)
 		}
 	}
 }
@@ -89,8 +89,8 @@ func (s *Service) refusedCallers(c *policies.Compiled, m *wire.Decisions) {
 // beyond.
 const beyond = "\x00"
 
-// evenly returns the tokens that a limit allows in a span.
-func evenly(tokens int64, window quota.Span) int64 {
+// tokensPerSpan returns the tokens that a limit allows in a span.
+func tokensPerSpan(tokens int64, window quota.Span) int64 {
 	span := quota.Span(coarseStep / time.Microsecond)
 	return int64(math.Ceil(float64(tokens) * float64(span) / float64(max(window, 1))))
 }
@@ -124,7 +124,7 @@ func (s *Service) useTokens(policy string, bucket keyhash.Key, tokens int64) {
 		s.callers.own[span] = all
 		delete(s.callers.own, span-maxOwn[Callers])
 	}
-	all.add(policy, binary.LittleEndian.Uint64(bucket[:]), tokens)
+	all.addTokens(policy, binary.LittleEndian.Uint64(bucket[:]), tokens)
 }
 
 // putCallers stores the spans that have ended.
@@ -181,7 +181,7 @@ func (s *Service) takeCallers(ctx context.Context, now time.Time) error {
 			if hour[name] == nil {
 				hour[name] = newRates(span)
 			}
-			hour[name].add(span, one)
+			hour[name].addSample(span, one)
 		}
 	}
 	s.mu.Lock()
@@ -198,7 +198,7 @@ func newRates(first int64) *rates {
 	return &rates{sketch: sketch, first: first, spans: map[int64]bool{}}
 }
 
-func (r *rates) add(span int64, one *sample) {
+func (r *rates) addSample(span int64, one *sample) {
 	for _, n := range one.used {
 		if r.sketch.AddWithCount(float64(n), math.Ldexp(1, int(one.thin))) == nil {
 			r.sampled++
@@ -275,12 +275,12 @@ func (s *Service) Distribution(policy string, window time.Duration, inForce int6
 		}
 	}
 	for _, limit := range limits {
-		d.Limits = append(d.Limits, seen.join(r.caught(limit, perSpan), inForce, r))
+		d.Limits = append(d.Limits, seen.correctEffect(r.effectOf(limit, perSpan), inForce, r))
 	}
 	// Suggest a limit.
 	if used, err := r.sketch.GetValueAtQuantile(below); err == nil {
-		limit := max(used/perSpan, seen.least(inForce)) * (1 + headRoom)
-		suggestion := seen.join(r.caught(roundUp(limit), perSpan), inForce, r)
+		limit := max(used/perSpan, seen.leastLimit(inForce)) * (1 + headRoom)
+		suggestion := seen.correctEffect(r.effectOf(roundUp(limit), perSpan), inForce, r)
 		d.Suggestion = &suggestion
 	}
 	return d
@@ -295,22 +295,22 @@ func (s *Service) sightOf(policy string) sight {
 	count := int64(time.Hour / fineStep)
 	first := Fine.At(s.Now()).Number - count + 1
 	of := row{ByPolicy, policy}
-	refused, _ := s.rings[Fine].span(of, Refused.index(), first, count)
-	fullest, _ := s.rings[Fine].span(of, Utilisation.index(), first, count)
+	refused, _ := s.rings[Fine].sumSpan(of, Refused.index(), first, count)
+	fullest, _ := s.rings[Fine].sumSpan(of, Utilisation.index(), first, count)
 	return sight{refused, fullest}
 }
 
-// least returns the limit that some caller needs at least.
-func (s sight) least(inForce int64) float64 {
+// leastLimit returns the limit that some caller needs at least.
+func (s sight) leastLimit(inForce int64) float64 {
 	if s.refused > 0 {
 		return float64(inForce)
 	}
 	return float64(inForce) * float64(min(s.fullest, 100)) / 100
 }
 
-// join corrects an effect by the refusals: a limit that is not above the limit that refuses catches
-// some caller.
-func (s sight) join(c Caught, inForce int64, of *rates) Caught {
+// correctEffect corrects an effect by the refusals: a limit that is not above the limit that
+// refuses catches some caller.
+func (s sight) correctEffect(c Caught, inForce int64, of *rates) Caught {
 	if s.refused == 0 || c.Limit > inForce || c.Refused > 0 {
 		return c
 	}
@@ -324,8 +324,8 @@ func (r *rates) mean(callers float64) int64 {
 	return int64(math.Round(callers / float64(len(r.spans))))
 }
 
-// caught returns the effect of a limit if use within a span were even.
-func (r *rates) caught(limit int64, perSpan float64) Caught {
+// effectOf returns the effect of a limit if use within a span were even.
+func (r *rates) effectOf(limit int64, perSpan float64) Caught {
 	c, most := Caught{Limit: limit}, float64(limit)*perSpan
 	var callers, above, used, over float64
 	r.sketch.ForEach(func(value, count float64) (stop bool) {

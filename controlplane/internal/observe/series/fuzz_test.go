@@ -9,8 +9,8 @@ import (
 func FuzzSamples(f *testing.F) {
 	all := newSamples()
 	for n := range uint64(5) {
-		all.add("api", n<<40, int64(n)+1)
-		all.add("login", n, 1<<40)
+		all.addTokens("api", n<<40, int64(n)+1)
+		all.addTokens("login", n, 1<<40)
 	}
 	f.Add(all.encode())
 	f.Add([]byte{})

@@ -32,7 +32,7 @@ func (s *Service) Measured(m *wire.Measures, known func(policy string) bool) {
 		}
 		for _, kind := range kinds {
 			earlier := s.addEarlier(kind.At(now), now, counted, name, node, busy)
-			s.ownAt(kind.At(now)).add(name, node, inFlight, busy-earlier)
+			s.ownAt(kind.At(now)).addCount(name, node, inFlight, busy-earlier)
 		}
 	}
 }
@@ -64,6 +64,6 @@ func (s *Service) addEarlier(
 		return 0
 	}
 	earlier = int64(math.Ceil(float64(busy) * float64(before) / float64(covers)))
-	s.ownAt(Slot{slot.Kind, slot.Number - 1}).add(name, node, inFlight, earlier)
+	s.ownAt(Slot{slot.Kind, slot.Number - 1}).addCount(name, node, inFlight, earlier)
 	return earlier
 }

@@ -55,7 +55,7 @@ func (s *Service) Read(q Query) Answer {
 	for _, of := range r.selectRows(q) {
 		for _, outcome := range q.Outcomes {
 			special := outcome.isSpecial() && q.Names == nil
-			if special && !r.hasOutcome(of, outcome) && !r.hasOutcome(of, outcome.beside()) {
+			if special && !r.hasOutcome(of, outcome) && !r.hasOutcome(of, outcome.shownBeside()) {
 				continue // Most policies have no such limit.
 			}
 			one := Series{Outcome: outcome}
@@ -102,7 +102,7 @@ func (s *Service) Fullest() map[string]float64 {
 // valueOf returns an outcome over n slots, from a slot on; nil if none of the slots is known. The
 // lock is held.
 func (s *Service) valueOf(kind Kind, of row, outcome Outcome, from, n int64) *float64 {
-	total, known := s.rings[kind].span(of, outcome.index(), from, n)
+	total, known := s.rings[kind].sumSpan(of, outcome.index(), from, n)
 	if known == 0 {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (s *Service) valueOf(kind Kind, of row, outcome Outcome, from, n int64) *fl
 	if outcome == InFlight {
 		now := s.Now()
 		lasted, present := time.Duration(known)*kind.Step(), kind.At(now)
-		if present.Number >= from && present.Number < from+n && s.rings[kind].knows(present.Number) {
+		if present.Number >= from && present.Number < from+n && s.rings[kind].knowsSlot(present.Number) {
 			lasted -= kind.Step() - now.Sub(present.start()) // This slot is not over yet.
 		}
 		value = math.Round(value/hundredths/max(lasted.Seconds(), 1)*1000) / 1000
@@ -127,11 +127,11 @@ func (s *Service) valueOf(kind Kind, of row, outcome Outcome, from, n int64) *fl
 func (s *Service) requestsOf(kind Kind, of row, from, n int64) *float64 {
 	r, sum := s.rings[kind], int64(0)
 	for slot := from; slot < from+n; slot++ {
-		estimate, _ := r.span(of, Requests.index(), slot, 1)
-		refused, _ := r.span(of, Refused.index(), slot, 1)
+		estimate, _ := r.sumSpan(of, Requests.index(), slot, 1)
+		refused, _ := r.sumSpan(of, Refused.index(), slot, 1)
 		sum += max(estimate, refused)
 	}
-	if tokens, _ := r.span(of, Tokens.index(), from, n); sum == 0 && tokens > 0 {
+	if tokens, _ := r.sumSpan(of, Tokens.index(), from, n); sum == 0 && tokens > 0 {
 		return nil
 	}
 	value := float64(sum)
@@ -174,12 +174,12 @@ func (r *ring) selectRows(q Query) (rows []row) {
 // isSpecial reports whether only some policies can have an outcome: policies in shadow or with a
 // candidate, with limits of requests in flight, or with a bucket whose fill a node knows.
 func (o Outcome) isSpecial() bool {
-	return o == InFlight || o == Utilisation || o.beside() != o
+	return o == InFlight || o == Utilisation || o.shownBeside() != o
 }
 
-// beside returns the outcome that is shown with an outcome of a trial; for other outcomes the
+// shownBeside returns the outcome that is shown with an outcome of a trial; for other outcomes the
 // outcome itself.
-func (o Outcome) beside() Outcome {
+func (o Outcome) shownBeside() Outcome {
 	switch o {
 	case ShadowRefused:
 		return ShadowUndetermined
@@ -239,10 +239,10 @@ func (s *Service) Compare(outcome Outcome, most int) Comparison {
 		count := int64(Window / fineStep)
 		first := Fine.At(end).Number - count
 		c.Policy = which.name
-		c.Now, _ = fine.span(which, at, first, count)
-		c.HourAgo = ifKnown(fine.span(which, at, first-int64(time.Hour/fineStep), count))
+		c.Now, _ = fine.sumSpan(which, at, first, count)
+		c.HourAgo = ifKnown(fine.sumSpan(which, at, first-int64(time.Hour/fineStep), count))
 		middle := end.Add(-24*time.Hour - Window/2)
-		c.DayAgo = ifKnown(coarse.span(which, at, Coarse.At(middle).Number, 1))
+		c.DayAgo = ifKnown(coarse.sumSpan(which, at, Coarse.At(middle).Number, 1))
 		return c
 	}
 	// Compare all policies together, then each policy.

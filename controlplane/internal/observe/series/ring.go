@@ -29,16 +29,16 @@ func newRing(kept int64) *ring {
 	return &ring{kept: kept, known: make([]bool, kept), rows: map[row]*line{}, of: map[By]int{}}
 }
 
-// holds reports whether the ring keeps a slot.
-func (r *ring) holds(slot int64) bool { return slot <= r.last && slot > r.last-r.kept }
+// keepsSlot reports whether the ring keeps a slot.
+func (r *ring) keepsSlot(slot int64) bool { return slot <= r.last && slot > r.last-r.kept }
 
-// knows reports whether the ring keeps a slot and a replica has stored it.
-func (r *ring) knows(slot int64) bool { return r.holds(slot) && r.known[slot%r.kept] }
+// knowsSlot reports whether the ring keeps a slot and a replica has stored it.
+func (r *ring) knowsSlot(slot int64) bool { return r.keepsSlot(slot) && r.known[slot%r.kept] }
 
 // setSlot replaces the counts of a slot by t; nil means no counts.
 func (r *ring) setSlot(slot int64, t *tally) {
 	r.advanceTo(slot)
-	if !r.holds(slot) {
+	if !r.keepsSlot(slot) {
 		return
 	}
 	r.emptySlot(slot)
@@ -50,7 +50,7 @@ func (r *ring) setSlot(slot int64, t *tally) {
 // raiseSlot raises the counts of a slot to at least the counts of t.
 func (r *ring) raiseSlot(slot int64, t *tally) {
 	r.advanceTo(slot)
-	if r.holds(slot) {
+	if r.keepsSlot(slot) {
 		r.writeCounts(slot, t)
 	}
 }
@@ -111,7 +111,7 @@ func (r *ring) advanceTo(slot int64) {
 		return
 	}
 	for of, l := range r.rows {
-		if l.shrink() {
+		if l.dropEmpty() {
 			delete(r.rows, of)
 			r.of[of.by]--
 		}
@@ -121,8 +121,8 @@ func (r *ring) advanceTo(slot int64) {
 // sweepEvery is the number of slots after which rows without counts are forgotten.
 const sweepEvery = 12
 
-// shrink forgets outcomes without counts, and reports whether the line has no counts left.
-func (l *line) shrink() (empty bool) {
+// dropEmpty forgets outcomes without counts, and reports whether the line has no counts left.
+func (l *line) dropEmpty() (empty bool) {
 	empty = true
 	for i, values := range l {
 		if !slices.ContainsFunc(values, func(n uint32) bool { return n > 0 }) {
@@ -146,15 +146,15 @@ func (r *ring) emptySlot(slot int64) {
 	}
 }
 
-// span returns the sum of an outcome over n slots, from a slot on, and the number of known slots.
-// For a utilisation it returns the highest value.
-func (r *ring) span(of row, outcome int, from, n int64) (total, known int64) {
+// sumSpan returns the sum of an outcome over n slots, from a slot on, and the number of known
+// slots. For a utilisation it returns the highest value.
+func (r *ring) sumSpan(of row, outcome int, from, n int64) (total, known int64) {
 	var values []uint32
 	if l := r.rows[of]; l != nil {
 		values = l[outcome]
 	}
 	for slot := from; slot < from+n; slot++ {
-		if !r.knows(slot) {
+		if !r.knowsSlot(slot) {
 			continue
 		}
 		known++

@@ -61,8 +61,8 @@ type samples struct {
 
 func newSamples() *samples { return &samples{of: map[string]*sample{}} }
 
-// add counts the tokens of a caller. If there are too many callers, samples become thinner.
-func (s *samples) add(policy string, hash uint64, n int64) {
+// addTokens counts the tokens of a caller. If there are too many callers, samples become thinner.
+func (s *samples) addTokens(policy string, hash uint64, n int64) {
 	one := s.of[policy]
 	if one == nil {
 		if len(s.of) >= maxPolicies {

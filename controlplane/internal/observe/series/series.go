@@ -228,7 +228,7 @@ func (s *Service) Granted(policy string, tokens, back int64) {
 func (s *Service) add(policy, node string, of Outcome, n int64) {
 	now := s.Now()
 	for _, kind := range kinds {
-		s.ownAt(kind.At(now)).add(policy, node, of.index(), n)
+		s.ownAt(kind.At(now)).addCount(policy, node, of.index(), n)
 	}
 }
 

@@ -57,8 +57,8 @@ func newTally() *tally {
 	return &tally{Policies: map[string]*counts{}, Nodes: map[string]*counts{}, Versions: map[string]*counts{}}
 }
 
-// add counts n of an outcome; node may be empty.
-func (t *tally) add(policy, node string, outcome int, n int64) {
+// addCount counts n of an outcome; node may be empty.
+func (t *tally) addCount(policy, node string, outcome int, n int64) {
 	if n <= 0 {
 		return
 	}

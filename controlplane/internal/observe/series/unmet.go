@@ -22,7 +22,7 @@ func (s *Service) Unmet(names []string, since time.Time) (unmet map[string]bool,
 	now := s.Now()
 	newest := Coarse.At(now).Number
 	first := newest - coarse.kept + 1
-	for first < newest && !coarse.knows(first) {
+	for first < newest && !coarse.knowsSlot(first) {
 		first++
 	}
 	from = Slot{Coarse, first}.start()

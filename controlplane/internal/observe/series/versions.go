@@ -97,7 +97,7 @@ func (s *Service) Decided(version uint64, since time.Time) (sides map[string]Sid
 			continue
 		}
 		total := func(outcome int) int64 {
-			n, _ := r.span(of, outcome, first, last-first+1)
+			n, _ := r.sumSpan(of, outcome, first, last-first+1)
 			return n
 		}
 		side := Side{Decided: total(decided), Refused: total(Refused.index()), Unsure: total(unsure),

@@ -81,7 +81,7 @@ func (r *Result) Shadow() (err error) {
 			p.Enforcement = "shadow"
 		}
 	}
-	r.Document, err = r.set.document()
+	r.Document, err = r.set.writeDocument()
 	return err
 }
 
@@ -142,15 +142,15 @@ func (b *Builder) Refused(p Policy) string {
 	p.Name = Slug(p.Name)
 	alone := Set{Tiers: b.Set.Tiers, Policies: []Policy{p}}
 	alone.Identity.Consumer = []Source{ClientIP}
-	if _, err := alone.valid(); err != nil {
+	if _, err := alone.validDocument(); err != nil {
 		return "the policy language refuses it: " + firstProblem(err)
 	}
 	return ""
 }
 
-// valid returns the document of the set, and an error if the policy language refuses it.
-func (s Set) valid() ([]byte, error) {
-	doc, err := s.document()
+// validDocument returns the document of the set, and an error if the policy language refuses it.
+func (s Set) validDocument() ([]byte, error) {
+	doc, err := s.writeDocument()
 	if err == nil {
 		_, err = policydoc.Load(doc, policydoc.YAML)
 	}
@@ -171,13 +171,13 @@ func (b *Builder) Add(p Policy) (name, refused string) {
 	if refused = b.Refused(p); refused != "" {
 		return "", refused
 	}
-	p.Name = b.unique(Slug(p.Name))
+	p.Name = b.uniqueName(Slug(p.Name))
 	b.Set.Policies = append(b.Set.Policies, p)
 	return p.Name, ""
 }
 
-// unique returns a name that no policy has: the given name, if necessary with a number.
-func (b *Builder) unique(name string) string {
+// uniqueName returns a name that no policy has: the given name, if necessary with a number.
+func (b *Builder) uniqueName(name string) string {
 	if b.taken == nil {
 		b.taken = map[string]bool{}
 	}
@@ -192,7 +192,7 @@ func (b *Builder) unique(name string) string {
 
 // Result ends the import.
 func (b *Builder) Result() (*Result, error) {
-	doc, err := b.Set.valid()
+	doc, err := b.Set.validDocument()
 	if err != nil {
 		return nil, fmt.Errorf("each policy is valid, but not all policies together: %s", firstProblem(err))
 	}
@@ -200,6 +200,6 @@ func (b *Builder) Result() (*Result, error) {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
 	return &Result{
-		Document: doc, Consumers: b.consumers(), Items: b.items, Policies: len(b.Set.Policies), set: b.Set,
+		Document: doc, Consumers: b.consumersCSV(), Items: b.items, Policies: len(b.Set.Policies), set: b.Set,
 	}, nil
 }

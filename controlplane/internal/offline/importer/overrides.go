@@ -30,8 +30,8 @@ type overrideDocument struct {
 	Limit  []limitDocument `json:"limit"`
 }
 
-// consumers returns the overrides as CSV, a line for each consumer.
-func (b *Builder) consumers() []byte {
+// consumersCSV returns the overrides as CSV, a line for each consumer.
+func (b *Builder) consumersCSV() []byte {
 	if len(b.overrides) == 0 {
 		return nil
 	}

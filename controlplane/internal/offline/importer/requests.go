@@ -32,13 +32,13 @@ const mostAlternatives = 32
 // fixed ($) or open. The expression is anchored at the beginning. The remark names paths that only
 // the patterns cover.
 func RegexPaths(expression string) (patterns []string, remark string, ok bool) {
-	all := alternatives(expression)
+	all := expandGroups(expression)
 	for _, one := range all {
 		pattern, more, ok := regexPath(one)
 		if !ok || len(all) > mostAlternatives {
 			return nil, "", false
 		}
-		remark = join(remark, more)
+		remark = joinRemarks(remark, more)
 		if !slices.Contains(patterns, pattern) {
 			patterns = append(patterns, pattern)
 		}
@@ -46,8 +46,8 @@ func RegexPaths(expression string) (patterns []string, remark string, ok bool) {
 	return patterns, remark, true
 }
 
-// alternatives expands groups like (a|b): it returns an expression for each alternative.
-func alternatives(expression string) []string {
+// expandGroups expands groups like (a|b): it returns an expression for each alternative.
+func expandGroups(expression string) []string {
 	for open := 0; open < len(expression) && len(expression) < 4096; open++ {
 		// Find the first group.
 		switch expression[open] {
@@ -59,7 +59,7 @@ func alternatives(expression string) []string {
 			continue
 		}
 		// Skip groups without alternatives, with a repetition, or with a name or a flag.
-		end, bars := group(expression, open)
+		end, bars := findGroup(expression, open)
 		after := end + 1
 		if len(bars) == 0 || after < len(expression) && strings.IndexByte("?*+{", expression[after]) >= 0 {
 			continue
@@ -74,7 +74,7 @@ func alternatives(expression string) []string {
 		var all []string
 		for _, bar := range append(bars, end) {
 			one := expression[:open] + expression[inner:bar] + expression[after:]
-			if all = append(all, alternatives(one)...); len(all) > mostAlternatives {
+			if all = append(all, expandGroups(one)...); len(all) > mostAlternatives {
 				break
 			}
 			inner = bar + 1
@@ -84,8 +84,9 @@ func alternatives(expression string) []string {
 	return []string{expression}
 }
 
-// group returns the end of a group and the places of its own bars; without bars if it has no end.
-func group(expression string, open int) (end int, bars []int) {
+// findGroup returns the end of a group and the places of its own bars; without bars if it has no
+// end.
+func findGroup(expression string, open int) (end int, bars []int) {
 	depth := 0
 	for i := open; i < len(expression); i++ {
 		switch expression[i] {
@@ -141,7 +142,7 @@ func regexPath(expression string) (pattern, remark string, ok bool) {
 		return pattern, remark, true
 	}
 	if !strings.HasSuffix(pattern, "/") {
-		remark = join(remark, "the expression also covers paths that go on in the last segment of "+pattern)
+		remark = joinRemarks(remark, "the expression also covers paths that go on in the last segment of "+pattern)
 	}
 	return strings.TrimRight(pattern, "/") + "/**", remark, true
 }
@@ -198,8 +199,8 @@ func segmentOf(text string) (segment string, some, ok bool) {
 	return text, false, true
 }
 
-// join joins remarks.
-func join(a, b string) string { return Join("; ", a, b) }
+// joinRemarks joins remarks.
+func joinRemarks(a, b string) string { return Join("; ", a, b) }
 
 // Join joins the texts that are not empty and not repeated.
 func Join(separator string, texts ...string) string {
@@ -218,7 +219,7 @@ func Merge(matches []Match) []Match {
 	all := slices.Clone(matches)
 	for i := 0; i < len(all); i++ {
 		for j := i + 1; j < len(all); j++ {
-			if one, ok := merged(all[i], all[j]); ok {
+			if one, ok := mergeMatches(all[i], all[j]); ok {
 				all[i] = one
 				all = slices.Delete(all, j, j+1)
 				j = i // The longer list may now join with those before.
@@ -228,7 +229,7 @@ func Merge(matches []Match) []Match {
 	return all
 }
 
-func merged(a, b Match) (Match, bool) {
+func mergeMatches(a, b Match) (Match, bool) {
 	if !slices.Equal(a.Headers, b.Headers) || !slices.Equal(a.ClientIPs, b.ClientIPs) {
 		return a, false
 	}
@@ -238,11 +239,11 @@ func merged(a, b Match) (Match, bool) {
 	hosts, methods, paths := sameSet(a.Hosts, b.Hosts), sameSet(a.Methods, b.Methods), sameSet(a.Paths, b.Paths)
 	switch {
 	case hosts && methods:
-		a.Paths = union(a.Paths, b.Paths)
+		a.Paths = uniteLists(a.Paths, b.Paths)
 	case hosts && paths:
-		a.Methods = union(a.Methods, b.Methods)
+		a.Methods = uniteLists(a.Methods, b.Methods)
 	case methods && paths:
-		a.Hosts = union(a.Hosts, b.Hosts)
+		a.Hosts = uniteLists(a.Hosts, b.Hosts)
 	default:
 		return a, false
 	}
@@ -253,9 +254,9 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// union returns all elements of both lists. An empty list means everything, so the union with it is
-// empty.
-func union(a, b []string) []string {
+// uniteLists returns all elements of both lists. An empty list means everything, so the union with
+// it is empty.
+func uniteLists(a, b []string) []string {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
 	}
@@ -270,10 +271,11 @@ func union(a, b []string) []string {
 
 // Overlap reports whether a request may meet both matches, as far as hosts, methods and paths say.
 func Overlap(a, b Match) bool {
-	return meet(a.Hosts, b.Hosts, hostsMeet) && meet(a.Methods, b.Methods, equal) && meet(a.Paths, b.Paths, pathsMeet)
+	return anyMeet(a.Hosts, b.Hosts, hostsMeet) && anyMeet(a.Methods, b.Methods, equal) &&
+		anyMeet(a.Paths, b.Paths, pathsMeet)
 }
 
-func meet(a, b []string, one func(a, b string) bool) bool {
+func anyMeet(a, b []string, one func(a, b string) bool) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return true
 	}

@@ -67,10 +67,10 @@ func newTree(file string, line int, n *yaml.Node) *Tree {
 	return t
 }
 
-// is reports whether there is a value of a kind.
-func (t *Tree) is(kind yaml.Kind) bool { return t != nil && t.node.Kind == kind }
+// isKind reports whether there is a value of a kind.
+func (t *Tree) isKind(kind yaml.Kind) bool { return t != nil && t.node.Kind == kind }
 
-func (t *Tree) find(name string) int {
+func (t *Tree) findField(name string) int {
 	if t == nil {
 		return -1
 	}
@@ -102,7 +102,7 @@ func (t *Tree) Exists() bool {
 // Get returns a field of a mapping: the first of the names that exists. The field counts as read.
 func (t *Tree) Get(names ...string) *Tree {
 	for _, name := range names {
-		if i := t.find(name); i >= 0 {
+		if i := t.findField(name); i >= 0 {
 			t.read[i] = true
 			return t.items[i]
 		}
@@ -120,7 +120,7 @@ func (t *Tree) Path(names ...string) *Tree {
 
 // Items returns the elements of a list; none if it is not a list.
 func (t *Tree) Items() []*Tree {
-	if !t.is(yaml.SequenceNode) {
+	if !t.isKind(yaml.SequenceNode) {
 		return nil
 	}
 	return t.items
@@ -128,14 +128,14 @@ func (t *Tree) Items() []*Tree {
 
 // Several returns the elements of a list, or the value itself if it is a text.
 func (t *Tree) Several() []*Tree {
-	if t.is(yaml.ScalarNode) && t.Exists() {
+	if t.isKind(yaml.ScalarNode) && t.Exists() {
 		return []*Tree{t}
 	}
 	return t.Items()
 }
 
 // IsMap reports whether the value is a mapping.
-func (t *Tree) IsMap() bool { return t.is(yaml.MappingNode) }
+func (t *Tree) IsMap() bool { return t.isKind(yaml.MappingNode) }
 
 // Fields returns the fields of a mapping that are not null, in their order. They count as read.
 func (t *Tree) Fields() (fields []Field) {
@@ -166,7 +166,7 @@ func (t *Tree) Unread() (fields []Field) {
 
 // Text returns a scalar as it is written; empty if it is not a scalar.
 func (t *Tree) Text() string {
-	if !t.is(yaml.ScalarNode) || !t.Exists() {
+	if !t.isKind(yaml.ScalarNode) || !t.Exists() {
 		return ""
 	}
 	return t.node.Value
@@ -211,20 +211,20 @@ func (t *Tree) Short() string {
 	switch {
 	case !t.Exists():
 		return "null"
-	case t.is(yaml.SequenceNode):
+	case t.isKind(yaml.SequenceNode):
 		var texts []string
 		for _, item := range t.items {
 			texts = append(texts, item.Short())
 		}
-		return cut("[" + strings.Join(texts, ", ") + "]")
+		return cutText("[" + strings.Join(texts, ", ") + "]")
 	case t.IsMap():
 		var texts []string
 		for i, name := range t.keys {
 			texts = append(texts, Field{name, t.items[i]}.String())
 		}
-		return cut("{" + strings.Join(texts, ", ") + "}")
+		return cutText("{" + strings.Join(texts, ", ") + "}")
 	}
-	return cut(t.node.Value)
+	return cutText(t.node.Value)
 }
 
 // secret finds the names of fields whose values no message shows.
@@ -241,8 +241,8 @@ func (f Field) String() string {
 // maxShort is the largest part of a value, in bytes, that the name of an item shows.
 const maxShort = 60
 
-// cut keeps a text printable and short.
-func cut(text string) string {
+// cutText keeps a text printable and short.
+func cutText(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || !strconv.IsPrint(r) {
 			return ' '

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// document returns the policy set in YAML, with comments that name the source of each policy.
-func (s Set) document() ([]byte, error) {
+// writeDocument returns the policy set in YAML, with comments that name the source of each policy.
+func (s Set) writeDocument() ([]byte, error) {
 	s.Version = policy.Version
 	byConsumer := func(p Policy) bool { return slices.Contains(p.Partition, "consumer") }
 	if !slices.ContainsFunc(s.Policies, byConsumer) {
@@ -27,16 +27,16 @@ func (s Set) document() ([]byte, error) {
 		notes = append([]string{"From " + s.Source + ", by weir import. Try it in shadow before it refuses anything."},
 			notes...)
 	}
-	root.Content[0].HeadComment = comment(notes)
+	root.Content[0].HeadComment = commentLines(notes)
 	policies := root.Content[len(root.Content)-1]
 	for i, p := range s.Policies {
-		policies.Content[i].HeadComment = comment(p.From)
+		policies.Content[i].HeadComment = commentLines(p.From)
 	}
 	return policydoc.EncodeYAML(root)
 }
 
-// comment writes a line of comment for each text.
-func comment(texts []string) string {
+// commentLines writes a line of comment for each text.
+func commentLines(texts []string) string {
 	var lines []string
 	for _, text := range texts {
 		lines = append(lines, "# "+strings.Map(func(r rune) rune {

@@ -117,10 +117,10 @@ func multiplyLimit(l policy.Limit, n int64) (policy.Limit, bool) {
 	return l, true
 }
 
-// decide decides a request at its time. Calls must be in the order of time.
-func (d *decider) decide(r *record) verdict {
+// decideRequest decides a request at its time. Calls must be in the order of time.
+func (d *decider) decideRequest(r *record) verdict {
 	v := verdict{policy: -1}
-	d.settle(r.at)
+	d.settleDue(r.at)
 	a := d.classifier.Of(r.headers, r.source, classify.RulesOf(&d.index))
 	a.Properties, a.Consumers = r, r
 	matched := d.matcher.Match(&d.index, &a)
@@ -130,18 +130,18 @@ func (d *decider) decide(r *record) verdict {
 	}
 	d.own, d.open, d.lasts = matched.Own, d.open[:0], r.lasted
 	for i, h := range matched.Hits {
-		h = d.reserves(h)
+		h = d.withReservation(h)
 		matched.Hits[i] = h
 		if !h.Shadow {
 			d.open = append(d.open, h)
 		}
 	}
-	if s := d.penalised(matched.Subjects, r.at); s != nil && !slices.ContainsFunc(d.open, isSuspended) {
+	if s := d.findPenalty(matched.Subjects, r.at); s != nil && !slices.ContainsFunc(d.open, isSuspended) {
 		return d.refuseBy(s, &a, r)
 	}
 	if at, reason := d.findRefusal(d.open, r.at); at >= 0 {
 		h := d.open[at]
-		d.offend(matched.Subjects, h.Policy, reason, r.at)
+		d.countOffence(matched.Subjects, h.Policy, reason, r.at)
 		v.policy = int(h.Policy)
 		v.key = h.Key
 		v.who = d.identifyCaller(h, &a, r)
@@ -149,7 +149,7 @@ func (d *decider) decide(r *record) verdict {
 		d.watchAll(matched.Hits, matched.Subjects, r, &v)
 		return v
 	}
-	d.charge(d.open, r)
+	d.chargeHits(d.open, r)
 	d.watchAll(matched.Hits, matched.Subjects, r, &v)
 	return v
 }
@@ -164,25 +164,25 @@ func (d *decider) watchAll(rest []match.Hit, subjects []match.Subject, r *record
 		if !run[0].Shadow || !tries {
 			continue
 		}
-		if d.watch(run, subjects, r) {
+		if d.watchRun(run, subjects, r) {
 			v.shadows = append(v.shadows, int(run[0].Policy))
 		}
 	}
 }
 
-// watch reports whether a policy in shadow, or a candidate, would have refused a request. If not,
-// it charges the request to that policy.
-func (d *decider) watch(run []match.Hit, subjects []match.Subject, r *record) bool {
+// watchRun reports whether a policy in shadow, or a candidate, would have refused a request. If
+// not, it charges the request to that policy.
+func (d *decider) watchRun(run []match.Hit, subjects []match.Subject, r *record) bool {
 	if !run[0].Candidate && isHeld(subjects, run[0].Policy) {
 		return true
 	}
 	at, reason := d.findRefusal(run, r.at)
 	if at < 0 {
-		d.charge(run, r)
+		d.chargeHits(run, r)
 		return false
 	}
 	if !run[0].Candidate {
-		d.offend(subjects, run[at].Policy, reason, r.at)
+		d.countOffence(subjects, run[at].Policy, reason, r.at)
 	}
 	return true
 }
@@ -203,7 +203,7 @@ func (d *decider) findRefusal(hits []match.Hit, now quota.Instant) (at int, reas
 		case isSuspended(h):
 			rank = 2
 		case !refuses:
-			result := d.take(h, now, false)
+			result := d.takeTokens(h, now, false)
 			if result.Allowed {
 				continue
 			}
@@ -217,16 +217,16 @@ func (d *decider) findRefusal(hits []match.Hit, now quota.Instant) (at int, reas
 	return at, reason
 }
 
-// charge takes the tokens of all hits from their buckets, and schedules the settlements.
-func (d *decider) charge(hits []match.Hit, r *record) {
+// chargeHits takes the tokens of all hits from their buckets, and schedules the settlements.
+func (d *decider) chargeHits(hits []match.Hit, r *record) {
 	for _, h := range hits {
-		d.take(h, r.at, true)
+		d.takeTokens(h, r.at, true)
 		d.scheduleSettling(h, r)
 	}
 }
 
-// take decides one hit by its bucket, and charges it if commit is true.
-func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result {
+// takeTokens decides one hit by its bucket, and charges it if commit is true.
+func (d *decider) takeTokens(h match.Hit, now quota.Instant, commit bool) quota.Result {
 	if d.set.Policies[h.Policy].Adaptive.Max > 0 {
 		return quota.Result{Allowed: true} // New reports this policy as adaptive.
 	}
@@ -256,7 +256,7 @@ func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result
 		}
 	}
 	if commit && !known && h.Cost > 0 {
-		d.remember(h.Key, b, now)
+		d.storeBucket(h.Key, b, now)
 	}
 	return result
 }
@@ -275,8 +275,9 @@ func (d *decider) limitOf(h match.Hit) (limit, largest *policy.Limit) {
 	return &own, largest
 }
 
-// remember stores a bucket. It drops buckets that have refilled, and others if that is not enough.
-func (d *decider) remember(key keyhash.Key, b *bucket, now quota.Instant) {
+// storeBucket stores a bucket. It drops buckets that have refilled, and others if that is not
+// enough.
+func (d *decider) storeBucket(key keyhash.Key, b *bucket, now quota.Instant) {
 	if len(d.buckets) >= d.sweepAt {
 		for k, old := range d.buckets {
 			if old.full <= now {
@@ -303,5 +304,5 @@ func makeRoom[V any](of map[keyhash.Key]V, most int) (forgotten int64) {
 
 // identifyCaller returns the caller in the form of the policy's partition.
 func (d *decider) identifyCaller(h match.Hit, a *match.Attributes, r *record) string {
-	return label(d.set, &d.set.Policies[h.Policy], a, r)
+	return keyLabel(d.set, &d.set.Policies[h.Policy], a, r)
 }

@@ -24,8 +24,8 @@ type order struct {
 	seq  int64
 }
 
-// put adds a record, and passes on the records that cannot be overtaken any more.
-func (o *order) put(r *record, next func(*record)) {
+// putRecord adds a record, and passes on the records that cannot be overtaken any more.
+func (o *order) putRecord(r *record, next func(*record)) {
 	o.newest = max(o.newest, r.at)
 	o.seq++
 	heap.Push(&o.waiting, queued{r, o.seq})
@@ -34,8 +34,8 @@ func (o *order) put(r *record, next func(*record)) {
 	}
 }
 
-// end passes on the remaining records.
-func (o *order) end(next func(*record)) {
+// passOnRest passes on the remaining records.
+func (o *order) passOnRest(next func(*record)) {
 	for len(o.waiting) > 0 {
 		o.passFirst(next)
 	}

@@ -16,16 +16,16 @@ type offender struct {
 	refusals penalty.Refusals
 }
 
-// penalised returns the caller whose penalty refuses a request, or nil if no penalty refuses it. As
-// in the filter, a penalty does not refuse requests that no enforced policy matches. It marks the
-// callers whose penalty in shadow would have refused the request.
-func (d *decider) penalised(subjects []match.Subject, now quota.Instant) (worst *match.Subject) {
+// findPenalty returns the caller whose penalty refuses a request, or nil if no penalty refuses it.
+// As in the filter, a penalty does not refuse requests that no enforced policy matches. It marks
+// the callers whose penalty in shadow would have refused the request.
+func (d *decider) findPenalty(subjects []match.Subject, now quota.Instant) (worst *match.Subject) {
 	last := int64(0)
 	for i := range subjects {
 		s := &subjects[i]
 		o := d.offenders[s.PenaltyKey()]
 		switch {
-		case o == nil || !decide.LooksForPenalty(s, len(d.open)) || !o.InForce(millis(now)):
+		case o == nil || !decide.LooksForPenalty(s, len(d.open)) || !o.InForce(toMillis(now)):
 		case s.Shadow:
 			s.Penalised = true
 		case o.Until > last:
@@ -35,8 +35,8 @@ func (d *decider) penalised(subjects []match.Subject, now quota.Instant) (worst 
 	return worst
 }
 
-// offend counts a refusal by a policy, if the reason is the caller's own use.
-func (d *decider) offend(subjects []match.Subject, number uint32, reason policy.Reason, now quota.Instant) {
+// countOffence counts a refusal by a policy, if the reason is the caller's own use.
+func (d *decider) countOffence(subjects []match.Subject, number uint32, reason policy.Reason, now quota.Instant) {
 	if !answer.Kinds[reason].Counts {
 		return
 	}
@@ -51,8 +51,8 @@ func (d *decider) offend(subjects []match.Subject, number uint32, reason policy.
 			o = &offender{}
 			d.rememberOffender(key, o)
 		}
-		if o.refusals.Add(rule, millis(now)) {
-			o.Record = rule.Offend(o.Record, millis(now), 0)
+		if o.refusals.Add(rule, toMillis(now)) {
+			o.Record = rule.Offend(o.Record, toMillis(now), 0)
 		}
 		return // The subjects after this one are others that the request names too.
 	}
@@ -64,11 +64,11 @@ func (d *decider) rememberOffender(key keyhash.Key, o *offender) {
 	d.offenders[key] = o
 }
 
-// extend restarts the penalty of a caller, if the rule says so.
-func (d *decider) extend(s *match.Subject, now quota.Instant) {
+// extendPenalty restarts the penalty of a caller, if the rule says so.
+func (d *decider) extendPenalty(s *match.Subject, now quota.Instant) {
 	rule := d.index.Penalty(s.Policy)
 	if o := d.offenders[s.PenaltyKey()]; rule.Extend {
-		o.Record = rule.Prolong(o.Record, millis(now), 0)
+		o.Record = rule.Prolong(o.Record, toMillis(now), 0)
 	}
 }
 
@@ -82,8 +82,8 @@ func isHeld(subjects []match.Subject, policy uint32) bool {
 	return false
 }
 
-// millis returns a time in Unix milliseconds.
-func millis(at quota.Instant) int64 { return int64(at) / int64(quota.Millisecond) }
+// toMillis returns a time in Unix milliseconds.
+func toMillis(at quota.Instant) int64 { return int64(at) / int64(quota.Millisecond) }
 
 // refuseBy returns the verdict on a request that a penalty refuses.
 func (d *decider) refuseBy(s *match.Subject, a *match.Attributes, r *record) (v verdict) {
@@ -94,6 +94,6 @@ func (d *decider) refuseBy(s *match.Subject, a *match.Attributes, r *record) (v 
 			break
 		}
 	}
-	d.extend(s, r.at)
+	d.extendPenalty(s, r.at)
 	return verdict{policy: int(h.Policy), key: h.Key, who: d.identifyCaller(h, a, r)}
 }

@@ -86,7 +86,7 @@ func newFields(chosen map[string]string, sets ...*policy.Set) *fields {
 		f.names[name] = known
 	}
 	for _, set := range sets {
-		f.need(set)
+		f.addNeeded(set)
 	}
 	for name, field := range chosen {
 		if _, known := Names[name]; known {
@@ -98,8 +98,8 @@ func newFields(chosen map[string]string, sets ...*policy.Set) *fields {
 	return f
 }
 
-// need adds the fields that a set needs.
-func (f *fields) need(set *policy.Set) {
+// addNeeded adds the fields that a set needs.
+func (f *fields) addNeeded(set *policy.Set) {
 	// Note the headers and the verified values that a source needs.
 	header := func(name string) {
 		f.headers[name] = []string{name, strings.ReplaceAll(name, "-", "_")}
@@ -154,9 +154,9 @@ func (f *fields) need(set *policy.Set) {
 	}
 }
 
-// record builds a request from a line. get returns the text of a field, empty if the line does not
-// have it.
-func (f *fields) record(get func(name string) string) (*record, error) {
+// buildRecord builds a request from a line. get returns the text of a field, empty if the line does
+// not have it.
+func (f *fields) buildRecord(get func(name string) string) (*record, error) {
 	// The request itself.
 	at, err := parseTime(f.findFirst(get, "time"))
 	if err != nil {
@@ -167,10 +167,10 @@ func (f *fields) record(get func(name string) string) (*record, error) {
 	if path == "" {
 		return nil, errors.New("it has no path")
 	}
-	r.add(":method", orElse(f.findFirst(get, "method"), "GET"))
-	r.add(":path", path)
+	r.addHeader(":method", orElse(f.findFirst(get, "method"), "GET"))
+	r.addHeader(":path", path)
 	if host := f.findFirst(get, "host"); host != "" {
-		r.add(":authority", host)
+		r.addHeader(":authority", host)
 	}
 	r.source = []byte(f.findFirst(get, "client_ip"))
 	r.tier = []byte(f.findFirst(get, "tier"))
@@ -182,7 +182,7 @@ func (f *fields) record(get func(name string) string) (*record, error) {
 	// The headers, the response's values and the verified values.
 	for name, known := range f.headers {
 		if value := findFirstOf(get, known); value != "" {
-			r.add(name, value)
+			r.addHeader(name, value)
 		}
 	}
 	r.status, _ = strconv.Atoi(f.findFirst(get, "status"))
@@ -195,11 +195,11 @@ func (f *fields) record(get func(name string) string) (*record, error) {
 	}
 	for _, s := range f.verified {
 		if value := findFirstOf(get, []string{s.String()}); value != "" {
-			r.verify(s, value)
+			r.setVerified(s, value)
 		}
 	}
 	if who := f.findFirst(get, "consumer"); who != "" && f.consumer != nil {
-		r.identify(*f.consumer, who)
+		r.putConsumer(*f.consumer, who)
 	}
 	return r, nil
 }
@@ -226,13 +226,14 @@ func findFirstOf(get func(string) string, names []string) string {
 	return ""
 }
 
-// add appends a header to the request.
-func (r *record) add(name, value string) {
+// addHeader appends a header to the request.
+func (r *record) addHeader(name, value string) {
 	r.headers = append(r.headers, match.Header{Name: []byte(name), Value: []byte(value)})
 }
 
-// identify puts a consumer where the policy set looks for it, unless the log has that value itself.
-func (r *record) identify(s policy.Source, who string) {
+// putConsumer puts a consumer where the policy set looks for it, unless the log has that value
+// itself.
+func (r *record) putConsumer(s policy.Source, who string) {
 	switch s.Kind {
 	case policy.SourceHeader:
 		for _, h := range r.headers {
@@ -240,9 +241,9 @@ func (r *record) identify(s policy.Source, who string) {
 				return
 			}
 		}
-		r.add(s.Name, who)
+		r.addHeader(s.Name, who)
 	case policy.SourceCookie:
-		r.add("cookie", s.Name+"="+who)
+		r.addHeader("cookie", s.Name+"="+who)
 	case policy.SourceQuery:
 		for i := range r.headers {
 			if h := &r.headers[i]; h.Is(":path") {
@@ -255,13 +256,13 @@ func (r *record) identify(s policy.Source, who string) {
 		}
 	default:
 		if s.Kind.AsksEnvoy() {
-			r.verify(s, who)
+			r.setVerified(s, who)
 		}
 	}
 }
 
-// verify sets a value that Envoy would have verified.
-func (r *record) verify(s policy.Source, value string) {
+// setVerified sets a value that Envoy would have verified.
+func (r *record) setVerified(s policy.Source, value string) {
 	if r.verified == nil {
 		r.verified = map[string][]byte{}
 	}
@@ -289,7 +290,7 @@ func parseTime(text string) (quota.Instant, error) {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n > 0) || n > 1e16 {
 		return 0, fmt.Errorf("its time %q is neither like 2026-05-04T09:30:00Z nor a number of seconds, "+
-			"milliseconds or microseconds since 1970", shorten(text))
+			"milliseconds or microseconds since 1970", shortenText(text))
 	}
 	switch {
 	case n < 1e11:
@@ -300,8 +301,8 @@ func parseTime(text string) (quota.Instant, error) {
 	return quota.Instant(n), nil
 }
 
-// shorten cuts a text for an error message.
-func shorten(text string) string {
+// shortenText cuts a text for an error message.
+func shortenText(text string) string {
 	if len(text) > 40 {
 		return strings.ToValidUTF8(text[:40], "") + "…"
 	}

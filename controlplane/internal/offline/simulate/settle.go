@@ -17,9 +17,9 @@ type settling struct {
 	actual  int64
 }
 
-// reserves returns the hit with the tokens that it reserves, at most the bucket's level. If the
-// cost is known before the response, the hit does not change.
-func (d *decider) reserves(h match.Hit) match.Hit {
+// withReservation returns the hit with the tokens that it reserves, at most the bucket's level. If
+// the cost is known before the response, the hit does not change.
+func (d *decider) withReservation(h match.Hit) match.Hit {
 	if d.set.Policies[h.Policy].Commit.By != policy.CommitNever {
 		limit, _ := d.limitOf(h)
 		h.Cost = min(h.Cost, limit.Params.Burst)
@@ -34,8 +34,8 @@ func (d *decider) scheduleSettling(h match.Hit, r *record) {
 	if c.By == policy.CommitNever || h.Cost == 0 || b == nil {
 		return
 	}
-	actual, known := r.cost(c)
-	switch broke, left := r.broke(); {
+	actual, known := r.loggedCost(c)
+	switch broke, left := r.isIncomplete(); {
 	case broke && (!known || c.By == policy.CommitDuration):
 		actual = d.unfinishedCost(h, r, left)
 	case !known:
@@ -56,8 +56,8 @@ func (d *decider) scheduleSettling(h match.Hit, r *record) {
 	d.due = slices.Insert(d.due, at, one)
 }
 
-// settle settles all reservations whose real cost is known at a time.
-func (d *decider) settle(now quota.Instant) {
+// settleDue settles all reservations whose real cost is known at a time.
+func (d *decider) settleDue(now quota.Instant) {
 	n := 0
 	for n < len(d.due) && d.due[n].at <= now {
 		one := &d.due[n]
@@ -75,8 +75,8 @@ func (d *decider) settle(now quota.Instant) {
 	d.due = slices.Delete(d.due, 0, n)
 }
 
-// cost returns the cost of the request by the log. It returns false if the log does not say.
-func (r *record) cost(c *policy.Commit) (n int64, known bool) {
+// loggedCost returns the cost of the request by the log. It returns false if the log does not say.
+func (r *record) loggedCost(c *policy.Commit) (n int64, known bool) {
 	switch c.By {
 	case policy.CommitStatus:
 		return c.ByStatus(r.status), r.status > 0
@@ -91,9 +91,9 @@ func (r *record) cost(c *policy.Commit) (n int64, known bool) {
 	return 0, false
 }
 
-// broke reports whether the response was incomplete by the log, and whether its client left or it
-// timed out.
-func (r *record) broke() (broke, left bool) {
+// isIncomplete reports whether the response was incomplete by the log, and whether its client left
+// or it timed out.
+func (r *record) isIncomplete() (broke, left bool) {
 	for _, flag := range r.flags {
 		switch flag {
 		case "DC", "DPE", "DR", "UT", "SI", "UMSDR", "DT":

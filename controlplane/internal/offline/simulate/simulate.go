@@ -174,11 +174,11 @@ func newRun(set *policy.Set, o *Options) (*run, error) {
 // is invalid. The report lists malformed lines.
 func (s *Simulation) Read(name string, in io.Reader) error {
 	// Unpack the log, and find its form by its first character.
-	plain, err := unpack(in)
+	plain, err := unpackLog(in)
 	if err != nil {
 		return err
 	}
-	first, number, err := begin(plain)
+	first, number, err := skipToFirst(plain)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
@@ -207,9 +207,9 @@ func (s *Simulation) Read(name string, in io.Reader) error {
 	}
 }
 
-// begin skips a byte order mark and empty lines. It returns the first byte after them, which is
-// still unread, and the number of lines that it skipped.
-func begin(in *bufio.Reader) (first byte, lines int64, err error) {
+// skipToFirst skips a byte order mark and empty lines. It returns the first byte after them, which
+// is still unread, and the number of lines that it skipped.
+func skipToFirst(in *bufio.Reader) (first byte, lines int64, err error) {
 	const mark = "\ufeff" // Windows and spreadsheets write it.
 	if start, _ := in.Peek(len(mark)); string(start) == mark {
 		_, _ = in.Discard(len(mark)) // Peek has seen it.
@@ -255,7 +255,7 @@ func (s *Simulation) readRequest(
 	}
 	var r *record
 	if err == nil {
-		r, err = s.fields.record(get)
+		r, err = s.fields.buildRecord(get)
 	}
 	if err != nil {
 		s.report.Malformed++
@@ -264,11 +264,11 @@ func (s *Simulation) readRequest(
 		}
 		return
 	}
-	s.order.put(r, s.decideRequest)
+	s.order.putRecord(r, s.decideRequest)
 }
 
-// unpack decompresses gzip, if the log is compressed.
-func unpack(in io.Reader) (*bufio.Reader, error) {
+// unpackLog decompresses gzip, if the log is compressed.
+func unpackLog(in io.Reader) (*bufio.Reader, error) {
 	plain := bufio.NewReaderSize(in, maxLine)
 	magic, err := plain.Peek(2)
 	if err != nil || magic[0] != 0x1f || magic[1] != 0x8b {
@@ -315,22 +315,22 @@ func fromCSV(in *bufio.Reader) (func(line []byte) (func(string) string, error), 
 func (s *Simulation) decideRequest(r *record) {
 	s.report.Requests++
 	if s.report.Requests == 1 {
-		s.report.From = instant(r.at)
+		s.report.From = timeOf(r.at)
 	}
-	s.report.To = instant(r.at)
+	s.report.To = timeOf(r.at)
 	if r.limited {
 		s.report.Recorded++
 	}
-	is := s.result.take(r)
+	is := s.result.takeRequest(r)
 	if s.against == nil {
 		return
 	}
-	was := s.against.take(r)
+	was := s.against.takeRequest(r)
 	switch refused := is.refused(); {
 	case refused && !was.refused():
-		s.newly.add(s.result.nameOf(is), is.who, r.at)
+		s.newly.addRefusal(s.result.nameOf(is), is.who, r.at)
 	case !refused && was.refused():
-		s.freed.add(s.against.nameOf(was), was.who, r.at)
+		s.freed.addRefusal(s.against.nameOf(was), was.who, r.at)
 	}
 }
 
@@ -345,9 +345,9 @@ func (r *run) nameOf(v verdict) string {
 	return r.set.Policies[v.policy].Name
 }
 
-// take decides a request and counts the result.
-func (r *run) take(request *record) verdict {
-	v := r.decide(request)
+// takeRequest decides a request and counts the result.
+func (r *run) takeRequest(request *record) verdict {
+	v := r.decideRequest(request)
 	for _, i := range v.shadows {
 		r.result.Policies[i].Shadow++
 	}
@@ -359,40 +359,40 @@ func (r *run) take(request *record) verdict {
 		p := &r.result.Policies[v.policy]
 		p.Refused++
 		if p.First == nil {
-			at := instant(request.at)
+			at := timeOf(request.at)
 			p.First = &at
 		}
 	default:
 		return v
 	}
-	r.callers.add(r.nameOf(v), v.who, request.at)
+	r.callers.addRefusal(r.nameOf(v), v.who, request.at)
 	return v
 }
 
 // Report ends the simulation and returns the result.
 func (s *Simulation) Report() Report {
-	s.order.end(s.decideRequest)
+	s.order.passOnRest(s.decideRequest)
 	s.report.Late = s.order.late
-	s.report.Result = s.result.end(s.o.Top)
+	s.report.Result = s.result.resultOf(s.o.Top)
 	if s.against != nil {
-		against := s.against.end(s.o.Top)
+		against := s.against.resultOf(s.o.Top)
 		s.report.Against = &against
-		s.report.Newly, s.report.Freed = s.newly.change(s.o.Top), s.freed.change(s.o.Top)
+		s.report.Newly, s.report.Freed = s.newly.changeOf(s.o.Top), s.freed.changeOf(s.o.Top)
 	}
 	return s.report
 }
 
-// end returns the result of the policy set.
-func (r *run) end(top int) Result {
-	all, exact := r.callers.list()
+// resultOf returns the result of the policy set.
+func (r *run) resultOf(top int) Result {
+	all, exact := r.callers.listCallers()
 	r.result.Callers, r.result.Limited, r.result.Exact = firstCallers(all, top), len(all), exact
 	r.result.Forgotten = r.forgotten
 	return r.result
 }
 
-// change returns the counted requests with the top callers; nil if c is nil.
-func (c callers) change(top int) *Change {
-	all, _ := c.list()
+// changeOf returns the counted requests with the top callers; nil if c is nil.
+func (c callers) changeOf(top int) *Change {
+	all, _ := c.listCallers()
 	return &Change{Requests: c.Total(), Limited: len(all), Callers: firstCallers(all, top)}
 }
 

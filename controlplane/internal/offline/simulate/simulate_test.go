@@ -238,9 +238,9 @@ func TestCallersAreBounded(t *testing.T) {
 			who = fmt.Sprint("often-", i%3)
 		}
 		truth[who]++
-		c.add("p", who, quota.Instant(i))
+		c.addRefusal("p", who, quota.Instant(i))
 	}
-	all, exact := c.list()
+	all, exact := c.listCallers()
 	for _, one := range all[:3] {
 		if !strings.HasPrefix(one.Who, "often-") || one.Refused < truth[one.Who] ||
 			one.Refused-one.Error > truth[one.Who] {
@@ -261,14 +261,14 @@ func TestBucketsAreBounded(t *testing.T) {
 	d.most, d.sweepAt = 100, 100
 	f := newFields(nil, set)
 	take := func(n int, at string) {
-		r, err := f.record(func(name string) string {
+		r, err := f.buildRecord(func(name string) string {
 			return map[string]string{"time": at, "path": "/",
 				"client_ip": fmt.Sprintf("10.0.%d.%d", n/250, n%250)}[name]
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.decide(r)
+		d.decideRequest(r)
 	}
 	for n := range 500 {
 		take(n, "1700000000")
@@ -296,7 +296,7 @@ policies:
 	var log strings.Builder
 	for i := range lines {
 		fmt.Fprintf(&log, `{"start_time":"%s","method":"GET","path":"/v1/items/%d","authority":"api.example.com","downstream_remote_address":"10.0.%d.%d:1234","response_code":200,"duration":3,"x-api-key":"key-%d"}`+"\n",
-			instant(quota.Instant(1.7e15)+quota.Instant(i)*1000).Format("2006-01-02T15:04:05.000000Z"), i, i%7,
+			timeOf(quota.Instant(1.7e15)+quota.Instant(i)*1000).Format("2006-01-02T15:04:05.000000Z"), i, i%7,
 			i%250, i%1000)
 	}
 	text := log.String()

@@ -20,7 +20,7 @@ func TestEachSourceIsSimulated(t *testing.T) {
 		}
 		set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64, Consumer: []policy.Source{source}}}
 		line := map[string]string{"time": "2026-11-22T12:00:00Z", "path": "/a", "consumer": "alice"}
-		r, err := newFields(nil, set).record(func(name string) string { return line[name] })
+		r, err := newFields(nil, set).buildRecord(func(name string) string { return line[name] })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestEachSourceIsSimulated(t *testing.T) {
 			}
 		}
 		p := &policy.Policy{Partition: []policy.Part{{Kind: policy.PartConsumer}}}
-		if who := label(set, p, &a, r); who != "alice" {
+		if who := keyLabel(set, p, &a, r); who != "alice" {
 			t.Errorf("%v: the consumer is %q", source, who)
 		}
 	}

@@ -31,17 +31,17 @@ type callers struct{ *decisions.Summary }
 // newCallers makes a counter of at most the given number of callers.
 func newCallers(most int) callers { return callers{decisions.NewSummary(most)} }
 
-// add counts a refusal.
-func (c callers) add(policy, who string, at quota.Instant) {
+// addRefusal counts a refusal.
+func (c callers) addRefusal(policy, who string, at quota.Instant) {
 	one := c.Add(policy+"\x00"+who, 1, 0)
 	if one.About == nil {
-		one.About = &Caller{Who: who, Policy: policy, First: instant(at)}
+		one.About = &Caller{Who: who, Policy: policy, First: timeOf(at)}
 	}
-	one.About.(*Caller).Last = instant(at)
+	one.About.(*Caller).Last = timeOf(at)
 }
 
-// list returns the callers, sorted by their refusals. exact is true if every count is exact.
-func (c callers) list() (out []Caller, exact bool) {
+// listCallers returns the callers, sorted by their refusals. exact is true if every count is exact.
+func (c callers) listCallers() (out []Caller, exact bool) {
 	exact = true
 	for _, counter := range c.Top(c.Len()) {
 		one := *counter.About.(*Caller)
@@ -57,5 +57,5 @@ func (c callers) list() (out []Caller, exact bool) {
 	return out, exact
 }
 
-// instant returns a time of the log as a time.Time.
-func instant(at quota.Instant) time.Time { return time.UnixMicro(int64(at)).UTC() }
+// timeOf returns a time of the log as a time.Time.
+func timeOf(at quota.Instant) time.Time { return time.UnixMicro(int64(at)).UTC() }

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// label returns the partition key of a request in readable form.
-func label(set *policy.Set, p *policy.Policy, a *match.Attributes, r *record) string {
+// keyLabel returns the partition key of a request in readable form.
+func keyLabel(set *policy.Set, p *policy.Policy, a *match.Attributes, r *record) string {
 	var parts []string
 	for _, part := range p.Partition {
 		parts = append(parts, orElse(partText(set, part, a, r), "-"))

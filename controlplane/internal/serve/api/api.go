@@ -99,7 +99,7 @@ func New(config Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.routes(s.forPeople, s.forNodes)
+	return s.newHandler(s.forPeople, s.forNodes)
 }
 
 // Apart makes the handler for people and tools, and a second handler for nodes and probes.
@@ -108,11 +108,11 @@ func Apart(config Config) (people, nodes http.Handler, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	people, err = s.routes(s.forPeople)
+	people, err = s.newHandler(s.forPeople)
 	if err != nil {
 		return nil, nil, err
 	}
-	nodes, err = s.routes(s.forNodes, s.forProbes)
+	nodes, err = s.newHandler(s.forNodes, s.forProbes)
 	return people, nodes, err
 }
 
@@ -128,11 +128,11 @@ func newServer(config Config) (*server, error) {
 	return &server{config, contract, bounds, access.NewPlaces(maxFollowers)}, err
 }
 
-// routes makes a handler with the routes that the functions in add register.
-func (s *server) routes(add ...func(*echo.Echo) error) (http.Handler, error) {
+// newHandler makes a handler with the routes that the functions in add register.
+func (s *server) newHandler(add ...func(*echo.Echo) error) (http.Handler, error) {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
-	e.Use(identify, s.harden, s.observe, s.obey)
+	e.Use(identifyRequest, s.setSafeHeaders, s.observeRequest, s.obeyContract)
 	for _, add := range add {
 		if err := add(e); err != nil {
 			return nil, err
@@ -159,7 +159,7 @@ func (s *server) forPeople(e *echo.Echo) error {
 	gen.RegisterHandlers(e, gen.NewStrictHandler(s, nil))
 	e.GET("/metrics", echo.WrapHandler(s.config.Metrics.Handler()))
 	s.forConsole(e)
-	return s.describe(e)
+	return s.serveDescription(e)
 }
 
 func (s *server) forNodes(e *echo.Echo) error {
@@ -181,9 +181,9 @@ func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzRes
 	var more []string
 	if away := s.config.Hub.Ready(); away != nil {
 		more = append(more, "cannot read changes from the store, "+
-			"Envoys get the last state that this replica read: "+reason(away))
+			"Envoys get the last state that this replica read: "+followError(away))
 	}
-	state, err := s.state(s.config.Hub.Loaded(), more...)
+	state, err := s.probeState(s.config.Hub.Loaded(), more...)
 	return gen.Readyz200JSONResponse(state), err
 }
 
@@ -196,28 +196,28 @@ func (s *server) ReadyzStore(
 	if notReady == nil {
 		notReady = s.config.Leases.Works(ctx)
 	}
-	state, err := s.state(notReady)
+	state, err := s.probeState(notReady)
 	return gen.ReadyzStore200JSONResponse(state), err
 }
 
-// state returns the answer of a probe. If notReady is not nil, it is the reason to say no. more
-// holds the probe's own warnings.
-func (s *server) state(notReady error, more ...string) (gen.State, error) {
+// probeState returns the answer of a probe. If notReady is not nil, it is the reason to say no.
+// more holds the probe's own warnings.
+func (s *server) probeState(notReady error, more ...string) (gen.State, error) {
 	if s.config.Leaving.Err() != nil {
 		return gen.State{}, &failure{code: errs.Stopping, quiet: true}
 	}
 	if notReady != nil {
-		return gen.State{}, &failure{code: errs.StoreUnavailable, detail: reason(notReady), cause: notReady,
+		return gen.State{}, &failure{code: errs.StoreUnavailable, detail: followError(notReady), cause: notReady,
 			quiet: true}
 	}
-	return gen.State{Status: gen.Ready, Warning: strings.Join(append(s.warnings(), more...), "; ")}, nil
+	return gen.State{Status: gen.Ready, Warning: strings.Join(append(s.listWarnings(), more...), "; ")}, nil
 }
 
-// warnings returns the problems that this control plane has though it serves, a sentence each.
-func (s *server) warnings() (all []string) {
+// listWarnings returns the problems that this control plane has though it serves, a sentence each.
+func (s *server) listWarnings() (all []string) {
 	c := s.config
 	if c.Distance != nil {
-		all = append(all, distant(c.Distance()))
+		all = append(all, distanceWarning(c.Distance()))
 	}
 	all = append(all, s.clockWarning())
 	if c.Neighbour != nil {
@@ -225,7 +225,7 @@ func (s *server) warnings() (all []string) {
 	}
 	if c.Unsaved != nil {
 		if err := c.Unsaved(); err != nil {
-			all = append(all, "the counters cannot be saved, a crash now would lose them: "+reason(err))
+			all = append(all, "the counters cannot be saved, a crash now would lose them: "+followError(err))
 		}
 	}
 	if c.WrongFiles != nil {
@@ -241,8 +241,9 @@ func (s *server) warnings() (all []string) {
 // however busy the control plane is. It is two fifths of the time that a request waits.
 const near = 20 * time.Millisecond
 
-// distant says that the store is so far that requests which wait for it are not answered in time.
-func distant(by time.Duration) string {
+// distanceWarning returns the warning that the store is too far: requests that wait for it are not
+// answered in time. It is empty for a store that is near.
+func distanceWarning(by time.Duration) string {
 	if by < near {
 		return ""
 	}

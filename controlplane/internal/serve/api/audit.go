@@ -18,9 +18,9 @@ const policySetResource = "policyset"
 func policyResource(name string) string       { return "policies/" + name }
 func consumerResource(key keyhash.Key) string { return "consumers/" + key.String() }
 
-// entry returns the audit entry for the change that a request makes. The store keeps it together
+// newEntry returns the audit entry for the change that a request makes. The store keeps it together
 // with the change.
-func entry(ctx context.Context, action, resource string) audit.Entry {
+func newEntry(ctx context.Context, action, resource string) audit.Entry {
 	who := callerOf(ctx)
 	return audit.Entry{By: who.name, Role: string(who.role), RequestID: who.id, Action: action, Resource: resource}
 }
@@ -28,7 +28,7 @@ func entry(ctx context.Context, action, resource string) audit.Entry {
 // ListAudit lists who changed what.
 func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (gen.ListAuditResponseObject, error) {
 	// Read the query.
-	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
+	size, token, err := readPage(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (s *server) knowQuery(ctx context.Context, q audit.Query) error {
 	switch of {
 	case "policies", "keys":
 		if s.hasNone(ctx, audit.Query{Resource: of + "/" + name}) {
-			return s.know(ctx, "policy", "and the log has no change of a policy of this name",
+			return s.refuseUnknown(ctx, "policy", "and the log has no change of a policy of this name",
 				[]string{name}, policyNames)
 		}
 	case "consumers", "penalties":

@@ -25,7 +25,7 @@ func (s *server) ListBans(context.Context, gen.ListBansRequestObject) (gen.ListB
 
 // EndBan lifts the bans of a hash: the hash of a partition key or of a consumer.
 func (s *server) EndBan(ctx context.Context, r gen.EndBanRequestObject) (gen.EndBanResponseObject, error) {
-	lifted, durable, err := s.config.Enforcement.Unban(ctx, []string{r.Key}, entry(ctx, "key.unban", ""))
+	lifted, durable, err := s.config.Enforcement.Unban(ctx, []string{r.Key}, newEntry(ctx, "key.unban", ""))
 	if errors.Is(err, enforcement.ErrNotBanned) && s.config.Consumers != nil {
 		ban, err := s.unbanConsumer(ctx, r.Key)
 		if err != nil {
@@ -70,7 +70,7 @@ func (s *server) unbanConsumer(ctx context.Context, hash string) (ban gen.Listed
 			return ban, err
 		}
 	}
-	return ban, conflict(err, "others have changed the consumer at each attempt; try again")
+	return ban, explainConflict(err, "others have changed the consumer at each attempt; try again")
 }
 
 // storeUnbanned stores a consumer's record without its ban, or removes it if nothing else is in it.
@@ -81,7 +81,7 @@ func (s *server) storeUnbanned(ctx context.Context, key keyhash.Key, record cons
 		w.Record, action = &record, "consumer.put"
 	}
 	_, err := s.config.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Sets: s.setsInForce(),
-		Entry: entry(ctx, action, consumerResource(key))})
+		Entry: newEntry(ctx, action, consumerResource(key))})
 	return err
 }
 

@@ -90,10 +90,10 @@ func tooMany(wait time.Duration, format string, args ...any) error {
 		detail: fmt.Sprintf(format, args...) + "; the Retry-After header says when to try again"}
 }
 
-// source identifies the sender of a request by facts that a caller cannot invent: the name of the
+// sourceOf identifies the sender of a request by facts that a caller cannot invent: the name of the
 // token, the network address, and the subject of the certificate, if any.
-func (s *server) source(c echo.Context, token string) string {
-	from := token + "\x00" + s.origin(c.Request())
+func (s *server) sourceOf(c echo.Context, token string) string {
+	from := token + "\x00" + s.originOf(c.Request())
 	if t := c.Request().TLS; t != nil && len(t.PeerCertificates) > 0 {
 		from += "\x00" + t.PeerCertificates[0].Subject.String()
 	}
@@ -109,12 +109,12 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	}
 	if err != nil {
 		s.noteNode(c, op, refusedFor(token, err))
-		return token, s.unauthorized(c, token, err)
+		return token, s.refuseToken(c, token, err)
 	}
-	if err := s.welcome(c, op); err != nil {
+	if err := s.welcomeCaller(c, op); err != nil {
 		return token, err
 	}
-	if err := s.admit(c, op, token); err != nil {
+	if err := s.admitRequest(c, op, token); err != nil {
 		return token, err
 	}
 	if !token.Role.May(op.role) {
@@ -127,9 +127,9 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	return token, nil
 }
 
-// welcome marks the connection: its caller has a valid token. It refuses people if they have half
-// of the connections already: the other half is for nodes.
-func (s *server) welcome(c echo.Context, op *operation) error {
+// welcomeCaller marks the connection: its caller has a valid token. It refuses people if they have
+// half of the connections already: the other half is for nodes.
+func (s *server) welcomeCaller(c echo.Context, op *operation) error {
 	ctx := c.Request().Context()
 	if op != nil && op.forNodes() {
 		access.MarkKnown(ctx)
@@ -146,14 +146,14 @@ func (s *server) welcome(c echo.Context, op *operation) error {
 // errScheme: there is no token to look at.
 var errScheme = errors.New("it shows no token: there is no Authorization header of the scheme Bearer")
 
-// admit charges a request of people to its token, and a request of a node to its source.
-func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
+// admitRequest charges a request of people to its token, and a request of a node to its source.
+func (s *server) admitRequest(c echo.Context, op *operation, token auth.Token) error {
 	table := s.bounds.tokens
 	key := token.Name
 	bound := metrics.BoundToken
 	if op.forNodes() {
 		table = s.bounds.nodes
-		key = s.source(c, token.Name)
+		key = s.sourceOf(c, token.Name)
 		bound = metrics.BoundNode
 	}
 	wait, ok := table.Take(key)
@@ -164,9 +164,9 @@ func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
 	return nil
 }
 
-// origin returns the address that a request comes from: the other end of the connection. If that is
-// a trusted proxy, it returns the last address in x-forwarded-for that is not a proxy.
-func (s *server) origin(r *http.Request) string {
+// originOf returns the address that a request comes from: the other end of the connection. If that
+// is a trusted proxy, it returns the last address in x-forwarded-for that is not a proxy.
+func (s *server) originOf(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !s.isProxy(peer.Addr()) {
 		return access.Network(r.RemoteAddr)
@@ -217,7 +217,7 @@ func (s *server) admitUsage(from string, keys []foundIn) error {
 // UnknownToken is the detail of a refusal where the token is none of the control plane's.
 const UnknownToken = "send a token that this control plane knows: Authorization: Bearer TOKEN"
 
-func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) error {
+func (s *server) refuseToken(c echo.Context, token auth.Token, cause error) error {
 	detail, why := UnknownToken, metrics.AuthUnknown
 	if errors.Is(cause, auth.ErrExpired) {
 		detail, why = "the token "+token.Name+" has expired: weir token new makes a new token", metrics.AuthExpired
@@ -227,7 +227,7 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 	}
 	s.config.Metrics.AuthFailure(why)
 	c.Response().Header().Set(echo.HeaderConnection, "close")
-	from := s.origin(c.Request())
+	from := s.originOf(c.Request())
 	if wait, ok := s.bounds.failures.Take(from); !ok {
 		s.config.Metrics.Throttled(metrics.BoundAddress)
 		return tooMany(wait, "too many requests without a valid token came from this address")
@@ -241,7 +241,7 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 // is in no list of nodes.
 func (s *server) noteNode(c echo.Context, op *operation, reason string) {
 	if op.forNodes() {
-		s.config.Nodes.Refuse(s.origin(c.Request()), c.QueryParam("node"), reason)
+		s.config.Nodes.Refuse(s.originOf(c.Request()), c.QueryParam("node"), reason)
 	}
 }
 
@@ -261,18 +261,18 @@ func refusedFor(token auth.Token, cause error) string {
 func (s *server) noteRefused(c echo.Context, token auth.Token, reason string) {
 	s.config.Log.Warn("a request was refused", "id", requestID(c), "method", c.Request().Method, "route", c.Path(),
 		"token", token.Name,
-		"role", token.Role, "address", s.origin(c.Request()), "reason", reason)
+		"role", token.Role, "address", s.originOf(c.Request()), "reason", reason)
 }
 
-// turn waits until a lease request of a node may go to the store, and returns how to say that it is
-// done.
-func (s *server) turn(c echo.Context, node string) (done func(), err error) {
+// awaitTurn waits until a lease request of a node may go to the store, and returns how to say that
+// it is done.
+func (s *server) awaitTurn(c echo.Context, node string) (done func(), err error) {
 	if done, ok := s.bounds.leases.EnterNow(); ok {
 		return done, nil
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), leasePatience)
 	defer cancel()
-	done, err = s.bounds.leases.Enter(ctx, s.source(c, callerOf(ctx).name), node)
+	done, err = s.bounds.leases.Enter(ctx, s.sourceOf(c, callerOf(ctx).name), node)
 	switch {
 	case errors.Is(err, access.ErrFull):
 		s.config.Metrics.Throttled(metrics.BoundTurns)
@@ -291,7 +291,7 @@ func (s *server) mayNote(c echo.Context, id, boot string) bool {
 	if s.config.Nodes.Knows(id, boot) {
 		return true
 	}
-	if _, ok := s.bounds.newNodes.Take(s.source(c, callerOf(c.Request().Context()).name)); ok {
+	if _, ok := s.bounds.newNodes.Take(s.sourceOf(c, callerOf(c.Request().Context()).name)); ok {
 		return true
 	}
 	s.config.Metrics.Throttled(metrics.BoundNewNodes)

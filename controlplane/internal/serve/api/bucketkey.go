@@ -57,7 +57,7 @@ func (s *server) policyNamed(name string) (by *policies.Compiled, p *policy.Poli
 // eachNamed hands over the policy of a name in each version in force that has it.
 func (s *server) eachNamed(name string, each func(by *policies.Compiled, p *policy.Policy)) error {
 	active, _ := s.config.Policies.Active()
-	if err := s.unread(); active.Current == nil && err != nil {
+	if err := s.unreadError(); active.Current == nil && err != nil {
 		return err
 	}
 	if !active.Knows(name) {
@@ -74,8 +74,8 @@ func (s *server) eachNamed(name string, each func(by *policies.Compiled, p *poli
 	return nil
 }
 
-// key finds out which partition key is meant, in each version in force.
-func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err error) {
+// findKey finds out which partition key is meant, in each version in force.
+func (s *server) findKey(name string, params gen.GetKeyParams) (k bucketKey, err error) {
 	var found []bucketKey
 	var wrong error
 	err = s.eachNamed(name, func(by *policies.Compiled, p *policy.Policy) {
@@ -92,12 +92,12 @@ func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err err
 	if err != nil || len(found) == 0 {
 		return k, cmp.Or(err, wrong)
 	}
-	return s.joined(found), nil
+	return s.joinKeys(found), nil
 }
 
-// joined combines the keys that the versions in force have. If only one of two versions has the
+// joinKeys combines the keys that the versions in force have. If only one of two versions has the
 // key, the field only names that version.
-func (s *server) joined(found []bucketKey) (k bucketKey) {
+func (s *server) joinKeys(found []bucketKey) (k bucketKey) {
 	if k = found[0]; len(found) > 1 {
 		k.drafted = &found[1]
 	} else if active, _ := s.config.Policies.Active(); active.Draft != nil {

@@ -68,8 +68,8 @@ func Cause(err error) string {
 	return ""
 }
 
-// reason says without internals why the store cannot be followed.
-func reason(err error) string {
+// followError says without internals why the store cannot be followed.
+func followError(err error) string {
 	if said := Cause(err); said != "" {
 		return said
 	}

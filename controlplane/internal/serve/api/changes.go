@@ -25,17 +25,17 @@ const (
 func (s *server) GetChanges(
 	ctx context.Context, r gen.GetChangesRequestObject,
 ) (gen.GetChangesResponseObject, error) {
-	now, seen := s.revisions(), revisions{}
+	now, seen := s.currentRevisions(), revisions{}
 	changed := topics[:]
 	if r.Params.Since != "" {
 		var err error
 		if seen, err = parseCursor(r.Params.Since); err != nil {
 			return nil, badRequest("%v", err)
 		}
-		if now, err = s.follow(ctx, seen, r.Params.Wait); err != nil {
+		if now, err = s.awaitChange(ctx, seen, r.Params.Wait); err != nil {
 			return nil, err
 		}
-		changed = now.since(seen)
+		changed = now.changedSince(seen)
 	}
 	answer := gen.GetChanges200JSONResponse{Cursor: now.String(), Changed: []gen.ChangesChanged{}}
 	for _, one := range changed {
@@ -44,8 +44,9 @@ func (s *server) GetChanges(
 	return answer, nil
 }
 
-// follow waits for a change, at most the given seconds. It returns at once when the process stops.
-func (s *server) follow(ctx context.Context, seen revisions, seconds int32) (revisions, error) {
+// awaitChange waits for a change, at most the given seconds. It returns at once when the process
+// stops.
+func (s *server) awaitChange(ctx context.Context, seen revisions, seconds int32) (revisions, error) {
 	if !s.followers.Take() {
 		return seen, &failure{code: errs.TooManyRequests, detail: "too many wait for changes", wait: followLater}
 	}
@@ -53,11 +54,11 @@ func (s *server) follow(ctx context.Context, seen revisions, seconds int32) (rev
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
 	defer cancel()
 	defer context.AfterFunc(s.config.Stopping, cancel)()
-	return awaitChange(ctx, seen, s.revisions), nil
+	return awaitChange(ctx, seen, s.currentRevisions), nil
 }
 
-// revisions returns the revisions that this replica holds.
-func (s *server) revisions() revisions {
+// currentRevisions returns the revisions that this replica holds.
+func (s *server) currentRevisions() revisions {
 	active, _ := s.config.Policies.Active()
 	sets := fnv.New64a()
 	for _, part := range []string{
@@ -122,8 +123,8 @@ func parseCursor(cursor string) (r revisions, err error) {
 	return r, nil
 }
 
-// since returns the topics whose revisions differ from earlier.
-func (r revisions) since(earlier revisions) []topic {
+// changedSince returns the topics whose revisions differ from earlier.
+func (r revisions) changedSince(earlier revisions) []topic {
 	changed := []topic{}
 	for i, one := range topics {
 		if r[i] != earlier[i] {

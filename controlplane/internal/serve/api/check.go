@@ -16,7 +16,7 @@ func (s *server) CheckPolicySet(
 	ctx context.Context, r gen.CheckPolicySetRequestObject,
 ) (gen.CheckPolicySetResponseObject, error) {
 	// Read the document.
-	text, format, err := document(ctx, r.Body)
+	text, format, err := readDocument(ctx, r.Body)
 	if err != nil {
 		return nil, err
 	}

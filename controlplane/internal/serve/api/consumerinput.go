@@ -23,9 +23,9 @@ func invalidConsumer(problems policy.Problems) error {
 	return &failure{code: errs.InvalidConsumer, problems: problems}
 }
 
-// batch reads the changes of many consumers. It is an error only if the policy set or the store is
-// missing. Records that stood before are read only of consumers that are wrong without them.
-func (s *server) batch(
+// readBatch reads the changes of many consumers. It is an error only if the policy set or the store
+// is missing. Records that stood before are read only of consumers that are wrong without them.
+func (s *server) readBatch(
 	ctx context.Context, items []gen.ConsumerItem, by string,
 ) (writes []consumers.Write, problems policy.Problems, err error) {
 	first := make(map[keyhash.Key]int, len(items))
@@ -50,7 +50,7 @@ func (s *server) batch(
 			continue
 		}
 		first[c.key] = i
-		record, wrong := s.item(c.sets, i, consumers.Record{}, it, by)
+		record, wrong := s.readItem(c.sets, i, consumers.Record{}, it, by)
 		if len(wrong) > 0 {
 			again, unsure, keys = append(again, i), append(unsure, c), append(keys, c.key)
 			continue
@@ -63,7 +63,7 @@ func (s *server) batch(
 		return nil, nil, storeFailure(err)
 	}
 	for n, i := range again {
-		record, wrong := s.item(unsure[n].sets, i, before[n], items[i], by)
+		record, wrong := s.readItem(unsure[n].sets, i, before[n], items[i], by)
 		found[i] = wrong
 		writes = append(writes, consumers.Write{Key: keys[n], Any: true, Record: &record})
 	}
@@ -71,11 +71,11 @@ func (s *server) batch(
 	return writes, problems[:min(len(problems), maxBatchProblems)], nil
 }
 
-// item reads consumer i of a batch into a record. before is the consumer's earlier record.
-func (s *server) item(
+// readItem reads consumer i of a batch into a record. before is the consumer's earlier record.
+func (s *server) readItem(
 	sets []*policies.Compiled, i int, before consumers.Record, it gen.ConsumerItem, by string,
 ) (consumers.Record, policy.Problems) {
-	r, wrong := s.wanted(sets, batchAt(i), before,
+	r, wrong := s.readRecord(sets, batchAt(i), before,
 		gen.ConsumerInput{Tier: it.Tier, Overrides: it.Overrides, Banned: it.Banned, Bypass: it.Bypass})
 	r.By = by
 	return r, wrong
@@ -99,16 +99,16 @@ type input struct {
 	problems policy.Problems
 }
 
-func (in *input) problem(path, format string, args ...any) {
+func (in *input) addProblem(path, format string, args ...any) {
 	in.problems = append(in.problems, policy.Problem{Path: in.at + path, Reason: fmt.Sprintf(format, args...)})
 }
 
-// replaced returns the new record of a consumer. It reads the earlier record from the store only if
-// the document is wrong without it.
-func (s *server) replaced(
+// readReplacement returns the new record of a consumer. It reads the earlier record from the store
+// only if the document is wrong without it.
+func (s *server) readReplacement(
 	ctx context.Context, c consumer, body gen.ConsumerInput,
 ) (r consumers.Record, problems policy.Problems, err error) {
-	r, problems = s.wanted(c.sets, "", consumers.Record{}, body)
+	r, problems = s.readRecord(c.sets, "", consumers.Record{}, body)
 	if len(problems) == 0 {
 		return r, nil, nil
 	}
@@ -116,21 +116,21 @@ func (s *server) replaced(
 	if errors.Is(err, consumers.ErrNotFound) {
 		return r, problems, nil
 	}
-	r, problems = s.wanted(c.sets, "", before, body)
+	r, problems = s.readRecord(c.sets, "", before, body)
 	return r, problems, err
 }
 
-// wanted reads the document of a consumer into a record. before is the earlier record, and at is
-// the prefix of the document's fields.
-func (s *server) wanted(
+// readRecord reads the document of a consumer into a record. before is the earlier record, and at
+// is the prefix of the document's fields.
+func (s *server) readRecord(
 	sets []*policies.Compiled, at string, before consumers.Record, body gen.ConsumerInput,
 ) (consumers.Record, policy.Problems) {
 	in := &input{sets: sets, before: before, now: s.config.Now(), at: at}
 	r := consumers.Record{Tier: body.Tier}
-	in.tier(body.Tier)
-	r.Banned, r.Bypass = in.mark("banned", body.Banned), in.mark("bypass", body.Bypass)
+	in.checkTier(body.Tier)
+	r.Banned, r.Bypass = in.readMark("banned", body.Banned), in.readMark("bypass", body.Bypass)
 	for i, o := range body.Overrides {
-		r.Overrides = append(r.Overrides, in.override(fmt.Sprintf("overrides[%d]", i), o, body.Overrides[:i]))
+		r.Overrides = append(r.Overrides, in.readOverride(fmt.Sprintf("overrides[%d]", i), o, body.Overrides[:i]))
 	}
 	if body.Tier == "" && body.Banned == nil && body.Bypass == nil && len(body.Overrides) == 0 {
 		in.problems = append(in.problems, policy.Problem{Path: strings.TrimSuffix(at, "."),
@@ -138,7 +138,7 @@ func (s *server) wanted(
 				"forgets a consumer"})
 	}
 	if n := len(wire.AppendExceptions(nil, withoutRoots(r.Special(in.now)))); n > wire.MaxUnrooted {
-		in.problem("overrides", "take %d bytes on each node; at most %d are allowed: give fewer limits", n,
+		in.addProblem("overrides", "take %d bytes on each node; at most %d are allowed: give fewer limits", n,
 			wire.MaxUnrooted)
 	}
 	return r, in.problems
@@ -155,7 +155,7 @@ func withoutRoots(s wire.Exceptions) wire.Exceptions {
 	return s
 }
 
-func (in *input) tier(tier string) {
+func (in *input) checkTier(tier string) {
 	var tiers []string
 	for _, set := range in.sets {
 		tiers = append(tiers, policyTiers(set)...)
@@ -163,47 +163,47 @@ func (in *input) tier(tier string) {
 	switch {
 	case tier == "" || tier == in.before.Tier || slices.Contains(tiers, tier):
 	case len(tiers) == 0:
-		in.problem("tier", "is none: the policy set names no tiers")
+		in.addProblem("tier", "is none: the policy set names no tiers")
 	default:
 		slices.Sort(tiers)
 		tiers = slices.Compact(tiers)
-		in.problem("tier", "must be one of the tiers %s%s", strings.Join(tiers, ", "), guessed(tier, tiers))
+		in.addProblem("tier", "must be one of the tiers %s%s", strings.Join(tiers, ", "), guessName(tier, tiers))
 	}
 }
 
-func (in *input) mark(path string, m *gen.Mark) *consumers.Mark {
+func (in *input) readMark(path string, m *gen.Mark) *consumers.Mark {
 	if m == nil {
 		return nil
 	}
-	in.reason(path, m.Reason)
-	return &consumers.Mark{Reason: m.Reason, Expires: in.expires(path, m.ExpiresAt)}
+	in.checkReason(path, m.Reason)
+	return &consumers.Mark{Reason: m.Reason, Expires: in.readExpiry(path, m.ExpiresAt)}
 }
 
-// reason checks why something is so. It may be left out, and is printed where operators look.
-func (in *input) reason(path, reason string) {
+// checkReason checks why something is so. It may be left out, and is printed where operators look.
+func (in *input) checkReason(path, reason string) {
 	if reason == "" {
 		return
 	}
 	if why := badReason(reason); why != "" {
-		in.problem(path+".reason", "%s", why)
+		in.addProblem(path+".reason", "%s", why)
 	}
 }
 
-func (in *input) expires(path string, at *time.Time) time.Time {
+func (in *input) readExpiry(path string, at *time.Time) time.Time {
 	if at == nil {
 		return time.Time{}
 	}
 	if !at.After(in.now) {
-		in.problem(path+".expires_at", "is over: it is %s now", in.now.UTC().Format(time.RFC3339))
+		in.addProblem(path+".expires_at", "is over: it is %s now", in.now.UTC().Format(time.RFC3339))
 	}
 	return at.UTC().Truncate(time.Millisecond)
 }
 
-// override reads an override. before holds the overrides that precede it in the document.
-func (in *input) override(path string, o gen.Override, before []gen.Override) consumers.Override {
+// readOverride reads an override. before holds the overrides that precede it in the document.
+func (in *input) readOverride(path string, o gen.Override, before []gen.Override) consumers.Override {
 	own := consumers.Override{Policy: o.Policy,
-		Mark: consumers.Mark{Reason: o.Reason, Expires: in.expires(path, o.ExpiresAt)}}
-	in.reason(path, o.Reason)
+		Mark: consumers.Mark{Reason: o.Reason, Expires: in.readExpiry(path, o.ExpiresAt)}}
+	in.checkReason(path, o.Reason)
 	// Find the policy in the sets in force.
 	var sets []*policy.Set
 	for _, set := range in.sets {
@@ -213,19 +213,19 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 	}
 	_, p := consumers.FindPolicy(sets, o.Policy)
 	// Keep an override that the earlier record has. Refuse an override that the policy cannot have.
-	stood := in.stood(o)
+	stood := in.earlierOverride(o)
 	switch {
 	case slices.ContainsFunc(before, func(other gen.Override) bool { return other.Policy == o.Policy }):
-		in.problem(path+".policy", "is overridden already: at most one override for each policy")
+		in.addProblem(path+".policy", "is overridden already: at most one override for each policy")
 		return own
 	case stood != nil:
 		return *stood
 	case p == nil:
-		in.problem(path+".policy", "is none: the policy set has no policy %q%s", o.Policy,
-			guessed(o.Policy, in.policyNames()))
+		in.addProblem(path+".policy", "is none: the policy set has no policy %q%s", o.Policy,
+			guessName(o.Policy, in.policyNames()))
 		return own
 	case !p.ByConsumer():
-		in.problem(path+".policy", "%q does not count by consumer: "+
+		in.addProblem(path+".policy", "%q does not count by consumer: "+
 			"its partition has no part consumer, so this consumer shares its buckets with "+
 			"others and a limit of its own would be a limit of theirs", o.Policy)
 		return own
@@ -233,7 +233,7 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 	// Read the limits. A burst that equals the quota is stored as 0.
 	node, err := policy.ParseJSON(o.Limit)
 	if err != nil {
-		in.problem(path+".limit", "%v", err)
+		in.addProblem(path+".limit", "%v", err)
 		return own
 	}
 	limits, problems := policy.DecodeOverride(in.at+path+".limit", node, p)
@@ -255,9 +255,9 @@ func (in *input) policyNames() (names []string) {
 	return names
 }
 
-// stood returns the override of the earlier record that equals o in all fields; nil if there is
-// none.
-func (in *input) stood(o gen.Override) *consumers.Override {
+// earlierOverride returns the override of the earlier record that equals o in all fields; nil if
+// there is none.
+func (in *input) earlierOverride(o gen.Override) *consumers.Override {
 	for i := range in.before.Overrides {
 		was := overrideAnswer(&in.before.Overrides[i])
 		var limit, before any

@@ -31,7 +31,7 @@ var errNoConsumers = &failure{code: errs.NoConsumers,
 // policy set has only one source of consumers.
 func (s *server) findConsumer(id, sourceName string) (c consumer, err error) {
 	active, _ := s.config.Policies.Active()
-	if err := s.unread(); active.Current == nil && err != nil {
+	if err := s.unreadError(); active.Current == nil && err != nil {
 		return c, err
 	}
 	source, sets, err := findSource(active, sourceName)
@@ -144,7 +144,7 @@ func (s *server) consumerResponse(c consumer, r consumers.Record, stored bool) g
 func (s *server) ListConsumers(
 	ctx context.Context, r gen.ListConsumersRequestObject,
 ) (gen.ListConsumersResponseObject, error) {
-	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
+	size, token, err := readPage(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (s *server) GetConsumer(
 	if err != nil && !errors.Is(err, consumers.ErrNotFound) {
 		held, known := s.config.Consumers.Held(c.key)
 		if !known {
-			return nil, &failure{code: errs.StoreUnavailable, cause: err, detail: failing(err) +
+			return nil, &failure{code: errs.StoreUnavailable, cause: err, detail: storeFailureText(err) +
 				"; this control plane has only the bans and recently read consumers in memory, and not this consumer"}
 		}
 		s.noteHeld(ctx, err, s.config.Hub.Followed())
@@ -217,7 +217,7 @@ func (s *server) PutConsumer(
 		return nil, err
 	}
 	who := callerOf(ctx)
-	record, problems, err := s.replaced(ctx, c, *r.Body)
+	record, problems, err := s.readReplacement(ctx, c, *r.Body)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
@@ -228,7 +228,7 @@ func (s *server) PutConsumer(
 	// A dry run only checks the revision.
 	if r.Params.DryRun {
 		if err := s.checkRevision(ctx, w); err != nil {
-			return nil, storeFailure(conflict(err, consumerChanged))
+			return nil, storeFailure(explainConflict(err, consumerChanged))
 		}
 		record.Updated = s.config.Now().UTC()
 		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: s.consumerResponse(c, record, false)}, nil
@@ -236,9 +236,9 @@ func (s *server) PutConsumer(
 	// Store the record.
 	record.Revision, err = s.config.Consumers.Write(ctx,
 		consumers.Changes{Writes: []consumers.Write{w}, Sets: s.setsInForce(),
-			Entry: entry(ctx, "consumer.put", consumerResource(c.key))})
+			Entry: newEntry(ctx, "consumer.put", consumerResource(c.key))})
 	if err != nil {
-		return nil, storeFailure(conflict(err, consumerChanged))
+		return nil, storeFailure(explainConflict(err, consumerChanged))
 	}
 	s.config.Log.Info("consumer changed", "id", who.id, "source", c.source, "consumer", c.key.String(),
 		"tier", record.Tier, "overrides", len(record.Overrides), "banned", record.Banned != nil,
@@ -268,7 +268,7 @@ func (s *server) PutConsumers(
 		return nil, badRequest("If-Match must be *: each of the consumers has an ETag of its own")
 	}
 	who := callerOf(ctx)
-	writes, problems, err := s.batch(ctx, r.Body.Consumers, who.name)
+	writes, problems, err := s.readBatch(ctx, r.Body.Consumers, who.name)
 	if err != nil {
 		return nil, err
 	}
@@ -279,11 +279,11 @@ func (s *server) PutConsumers(
 	if r.Params.DryRun {
 		return answer, nil
 	}
-	e := entry(ctx, "consumers.put", "consumers")
+	e := newEntry(ctx, "consumers.put", "consumers")
 	e.After = audit.Value(map[string]int{"consumers": len(writes)})
 	changes := consumers.Changes{Writes: writes, Sets: s.setsInForce(), Entry: e}
 	if _, err := s.config.Consumers.Write(ctx, changes); err != nil {
-		return nil, storeFailure(conflict(err, consumerChanged))
+		return nil, storeFailure(explainConflict(err, consumerChanged))
 	}
 	s.config.Log.Info("consumers changed", "id", who.id, "consumers", len(writes), "author", who.name)
 	return answer, nil
@@ -298,10 +298,10 @@ func (s *server) DeleteConsumer(
 		return nil, err
 	}
 	changes := consumers.Changes{
-		Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.delete", consumerResource(c.key)),
+		Writes: []consumers.Write{w}, Entry: newEntry(ctx, "consumer.delete", consumerResource(c.key)),
 	}
 	if _, err := s.config.Consumers.Write(ctx, changes); err != nil {
-		return nil, storeFailure(conflict(err, consumerChanged))
+		return nil, storeFailure(explainConflict(err, consumerChanged))
 	}
 	who := callerOf(ctx)
 	s.config.Log.Info("consumer forgotten", "id", who.id, "source", c.source, "consumer", c.key.String(),

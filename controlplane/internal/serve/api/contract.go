@@ -115,8 +115,8 @@ func newOperation(
 // forNodes reports whether the filter calls it.
 func (op *operation) forNodes() bool { return strings.HasPrefix(op.path, "/node/") }
 
-// list returns all operations, by path and then by method.
-func (c *contract) list() []*operation {
+// listOperations returns all operations, by path and then by method.
+func (c *contract) listOperations() []*operation {
 	rank := []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	return slices.SortedFunc(maps.Values(c.operations), func(a, b *operation) int {
 		if a.path != b.path {

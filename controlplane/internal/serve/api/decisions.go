@@ -34,13 +34,13 @@ func (s *server) noteDecisions(c echo.Context, m *wire.Decisions) {
 func (s *server) ListDecisions(
 	ctx context.Context, r gen.ListDecisionsRequestObject,
 ) (gen.ListDecisionsResponseObject, error) {
-	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
+	size, token, err := readPage(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
 	// Find the refusals that the parameters select.
 	query := decisions.Query{Before: token, Policy: r.Params.Policy, Since: r.Params.Since}
-	who, err := s.caller(&query, r.Params)
+	who, err := s.addCaller(&query, r.Params)
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +59,9 @@ func (s *server) ListDecisions(
 	}
 	// Complete the refusals with own limits and levels.
 	s.ownLimits(ctx, list)
-	s.settle(list)
+	s.addSettles(list)
 	if query.Consumer != nil || query.Buckets != nil {
-		s.levels(ctx, list, who.consumer)
+		s.addLevels(ctx, list, who.consumer)
 	}
 	answer := gen.ListDecisions200JSONResponse{Complete: complete,
 		Decisions: append([]decisions.Decision{}, list...), Next: pageToken(next)}
@@ -74,8 +74,8 @@ func (s *server) ListDecisions(
 	return answer, nil
 }
 
-// caller adds to a query whose refusals are meant, and returns who that is.
-func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (who subject, err error) {
+// addCaller adds to a query whose refusals are meant, and returns who that is.
+func (s *server) addCaller(q *decisions.Query, params gen.ListDecisionsParams) (who subject, err error) {
 	who.policy = params.Policy
 	if params.Consumer != "" {
 		if err := s.unlikeKey(params.Policy, params.Consumer); err != nil {
@@ -102,7 +102,7 @@ func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (who
 	case params.Policy == "":
 		return who, badRequest("partition needs policy: a partition key belongs to one policy")
 	}
-	k, err := s.key(params.Policy, gen.GetKeyParams{Partition: params.Partition, Source: params.Source})
+	k, err := s.findKey(params.Policy, gen.GetKeyParams{Partition: params.Partition, Source: params.Source})
 	if err != nil {
 		return who, err
 	}
@@ -184,8 +184,8 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 	}
 }
 
-// settle says how the policies of refusals charge now whose costs are known later.
-func (s *server) settle(list []decisions.Decision) {
+// addSettles adds to each refusal how its policy charges now, if costs are known later.
+func (s *server) addSettles(list []decisions.Decision) {
 	active, _ := s.config.Policies.Active()
 	for i := range list {
 		deciding, _ := active.Deciding(list[i].Version)
@@ -198,9 +198,9 @@ func (s *server) settle(list []decisions.Decision) {
 	}
 }
 
-// levels adds the present levels of the buckets to a consumer's refusals, as far as the store knows
-// them. It asks for no tokens, so it changes nothing.
-func (s *server) levels(ctx context.Context, list []decisions.Decision, consumer *keyhash.Key) {
+// addLevels adds the present levels of the buckets to a consumer's refusals, as far as the store
+// knows them. It asks for no tokens, so it changes nothing.
+func (s *server) addLevels(ctx context.Context, list []decisions.Decision, consumer *keyhash.Key) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	type ledger struct {
@@ -221,17 +221,17 @@ func (s *server) levels(ctx context.Context, list []decisions.Decision, consumer
 		of := ledger{d.Key, deciding.Version.Number}
 		level, known := asked[of]
 		if !known && len(asked) < wire.MaxItems {
-			level = s.level(ctx, d, deciding, consumer)
+			level = s.levelOf(ctx, d, deciding, consumer)
 			asked[of] = level
 		}
 		d.Now = level
 	}
 }
 
-// level returns the present level of a refusal's bucket by the version that decides for its node.
+// levelOf returns the present level of a refusal's bucket by the version that decides for its node.
 // It returns nil if the store does not know the level: for policies that are local or optimistic,
 // and while the store is away.
-func (s *server) level(
+func (s *server) levelOf(
 	ctx context.Context, d *decisions.Decision, by *policies.Compiled, consumer *keyhash.Key,
 ) *decisions.Level {
 	// Find the limit that refused.
@@ -265,7 +265,7 @@ func (s *server) level(
 		if err != nil {
 			return nil
 		}
-		return s.owing(ctx, k, limit.Params.Burst)
+		return s.levelWithDebt(ctx, k, limit.Params.Burst)
 	}
 	// Otherwise ask for no tokens: the reply has the level.
 	reply, err := s.config.Leases.Grant(ctx, wire.LeaseRequest{Version: d.Version, Items: []wire.LeaseItem{item}})
@@ -275,9 +275,9 @@ func (s *server) level(
 	return &decisions.Level{Tokens: max(reply.Items[0].Level, 0), Of: limit.Params.Burst}
 }
 
-// owing returns the level of a bucket of the given size, with the tokens that it owes; nil if the
-// store does not answer.
-func (s *server) owing(ctx context.Context, k leases.Key, of int64) *decisions.Level {
+// levelWithDebt returns the level of a bucket of the given size, with the tokens that it owes; nil
+// if the store does not answer.
+func (s *server) levelWithDebt(ctx context.Context, k leases.Key, of int64) *decisions.Level {
 	held, err := s.adjustOne(ctx, k, lease.Change{}, audit.Entry{})
 	if err != nil {
 		return nil
@@ -287,7 +287,7 @@ func (s *server) owing(ctx context.Context, k leases.Key, of int64) *decisions.L
 
 // Top lists the heaviest callers.
 func (s *server) Top(ctx context.Context, r gen.TopRequestObject) (gen.TopResponseObject, error) {
-	size, _, err := page(r.Params.PageSize, "")
+	size, _, err := readPage(r.Params.PageSize, "")
 	if err != nil {
 		return nil, err
 	}

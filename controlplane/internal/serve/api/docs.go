@@ -20,9 +20,9 @@ var docsPage string
 //go:embed docs.css
 var docsStyle string
 
-// describe serves the description of the interface: as it is, as JSON, and as a page. All three are
-// made once.
-func (s *server) describe(e *echo.Echo) error {
+// serveDescription serves the description of the interface: as it is, as JSON, and as a page. All
+// three are made once.
+func (s *server) serveDescription(e *echo.Echo) error {
 	asJSON, err := s.contract.doc.MarshalJSON()
 	if err != nil {
 		return fmt.Errorf("api/openapi.yaml as JSON: %w", err)
@@ -34,13 +34,13 @@ func (s *server) describe(e *echo.Echo) error {
 	sum := sha256.Sum256([]byte(docsStyle))
 	styled := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	e.GET("/openapi.yaml", static("application/yaml", bare, description.YAML))
-	e.GET("/openapi.json", static("application/json", bare, asJSON))
-	e.GET("/docs", static("text/html; charset=utf-8", styled, page))
+	e.GET("/openapi.yaml", serveStatic("application/yaml", bare, description.YAML))
+	e.GET("/openapi.json", serveStatic("application/json", bare, asJSON))
+	e.GET("/docs", serveStatic("text/html; charset=utf-8", styled, page))
 	return nil
 }
 
-func static(contentType, policy string, body []byte) echo.HandlerFunc {
+func serveStatic(contentType, policy string, body []byte) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		c.Response().Header().Set("Content-Security-Policy", policy)
 		return c.Blob(http.StatusOK, contentType, body)
@@ -48,7 +48,7 @@ func static(contentType, policy string, body []byte) echo.HandlerFunc {
 }
 
 func renderDocs(c *contract) ([]byte, error) {
-	page, err := template.New("docs").Funcs(template.FuncMap{"prose": prose}).Parse(docsPage)
+	page, err := template.New("docs").Funcs(template.FuncMap{"prose": proseToHTML}).Parse(docsPage)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func renderDocs(c *contract) ([]byte, error) {
 		Style: template.CSS(docsStyle)}
 	for _, tag := range c.doc.Tags {
 		group := docsGroup{Name: tag.Name, Text: tag.Description}
-		for _, op := range c.list() {
+		for _, op := range c.listOperations() {
 			if len(op.Tags) == 1 && op.Tags[0] == tag.Name {
 				described, err := describeOperation(op)
 				if err != nil {

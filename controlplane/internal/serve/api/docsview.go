@@ -79,7 +79,7 @@ func describeOperation(op *operation) (d docsOperation, err error) {
 		d.Answers = append(d.Answers, answer)
 	}
 	if op.role != "node" { // Whose messages are not for hands.
-		d.Curl, err = curl(op)
+		d.Curl, err = curlCommand(op)
 	}
 	return d, err
 }
@@ -102,24 +102,27 @@ func describeMedia(content openapi3.Content) (media []docsMedia, err error) {
 	return media, nil
 }
 
-// curl returns a command that calls an operation with the description's examples and with the
-// required parameters.
-func curl(op *operation) (string, error) {
+// curlCommand returns a command that calls an operation with the description's examples and with
+// the required parameters.
+func curlCommand(op *operation) (string, error) {
+	// The method and the token.
 	line, target := []string{"curl"}, op.path
 	if op.method != "GET" {
 		line = append(line, "-X", op.method)
 	}
 	if !op.open {
-		line = append(line, "-H", quote("Authorization: Bearer TOKEN"))
+		line = append(line, "-H", quoteForShell("Authorization: Bearer TOKEN"))
 	}
+	// The parameters.
 	for _, p := range op.parameters {
 		switch {
 		case p.In == openapi3.ParameterInPath:
 			target = strings.ReplaceAll(target, "{"+p.Name+"}", url.PathEscape(fmt.Sprint(p.Example)))
 		case p.In == openapi3.ParameterInHeader && p.Required:
-			line = append(line, "-H", quote(fmt.Sprintf("%s: %v", p.Name, p.Example)))
+			line = append(line, "-H", quoteForShell(fmt.Sprintf("%s: %v", p.Name, p.Example)))
 		}
 	}
+	// The body.
 	if op.RequestBody != nil {
 		for name, media := range op.RequestBody.Value.Content {
 			if media.Example == nil {
@@ -129,14 +132,15 @@ func curl(op *operation) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			line = append(line, "-H", quote("Content-Type: "+name), "--data-binary", quote(string(body)))
+			line = append(line, "-H", quoteForShell("Content-Type: "+name),
+				"--data-binary", quoteForShell(string(body)))
 		}
 	}
 	return strings.Join(append(line, "http://127.0.0.1:8080"+target), " "), nil
 }
 
-// quote writes an argument for a shell.
-func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+// quoteForShell writes an argument for a shell.
+func quoteForShell(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 func describeSchemas(doc *openapi3.T) (schemas []docsSchema) {
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
@@ -151,8 +155,8 @@ func describeSchemas(doc *openapi3.T) (schemas []docsSchema) {
 	return schemas
 }
 
-// prose turns a text of the description into HTML. Text between backticks becomes code.
-func prose(text string) template.HTML {
+// proseToHTML turns a text of the description into HTML. Text between backticks becomes code.
+func proseToHTML(text string) template.HTML {
 	var out strings.Builder
 	for i, part := range strings.Split(text, "`") {
 		part = template.HTMLEscapeString(part)

@@ -30,7 +30,7 @@ func (s *server) PutEnforcement(
 	ctx context.Context, r gen.PutEnforcementRequestObject,
 ) (gen.PutEnforcementResponseObject, error) {
 	who := callerOf(ctx)
-	change := enforcement.Change{Orders: r.Body.Orders, Entry: entry(ctx, "enforcement.put", "enforcement"),
+	change := enforcement.Change{Orders: r.Body.Orders, Entry: newEntry(ctx, "enforcement.put", "enforcement"),
 		DryRun: r.Params.DryRun}
 	var err error
 	change.Expected, change.Any, err = ifMatch(r.Params.IfMatch)
@@ -42,7 +42,7 @@ func (s *server) PutEnforcement(
 	}
 	orders, durable, err := s.config.Enforcement.Put(ctx, change)
 	if err != nil {
-		return nil, storeFailure(conflict(err, enforcementChanged))
+		return nil, storeFailure(explainConflict(err, enforcementChanged))
 	}
 	if !change.DryRun {
 		s.config.Log.Warn("enforcement changed", "id", who.id, "author", who.name, "revision", orders.Revision,
@@ -111,11 +111,11 @@ func (s *server) checkScope(name, tier string, wrong func(field, format string, 
 	if current, _ := s.config.Policies.Current(); current == nil && s.config.Hub.Ready() != nil {
 		return
 	}
-	if unknown, all := s.unknown([]string{name}, policyNames); unknown != "" {
-		wrong("policy", "the policy set has no policy %q%s", unknown, guessed(unknown, all))
+	if unknown, all := s.findUnknown([]string{name}, policyNames); unknown != "" {
+		wrong("policy", "the policy set has no policy %q%s", unknown, guessName(unknown, all))
 	}
-	if unknown, all := s.unknown([]string{tier}, policyTiers); unknown != "" {
-		wrong("tier", "the policy set has no tier %q%s", unknown, listed(unknown, all))
+	if unknown, all := s.findUnknown([]string{tier}, policyTiers); unknown != "" {
+		wrong("tier", "the policy set has no tier %q%s", unknown, guessOrList(unknown, all))
 	}
 }
 

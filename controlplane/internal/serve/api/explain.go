@@ -68,7 +68,7 @@ func (s *server) ExplainRequest(
 	if err != nil {
 		return nil, err
 	}
-	x, err := s.explaining(ctx, request, r.Body.Version)
+	x, err := s.startExplaining(ctx, request, r.Body.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (s *server) ExplainRequest(
 		x.explainPolicy(ctx, i, &who)
 	}
 	x.addWide()
-	x.refusing = deciding(x.refusals)
+	x.refusing = decidingRefusal(x.refusals)
 	if x.about.consumer == nil && x.Caller != nil {
 		key := match.ConsumerKey(x.secret, x.Caller.Source, string(x.Caller.Text))
 		x.about.consumer = (*keyhash.Key)(&key)
@@ -88,13 +88,13 @@ func (s *server) ExplainRequest(
 	if x.Access == match.Open {
 		x.listMisses()
 	}
-	x.conclude()
+	x.writeVerdict()
 	return gen.ExplainRequest200JSONResponse(x.answer), nil
 }
 
-// explaining matches a request against a policy set in force: the set of a version, or, if version
-// is 0, the set of the nodes outside the rollout.
-func (s *server) explaining(ctx context.Context, request explain.Request, version uint64) (*explaining, error) {
+// startExplaining matches a request against a policy set in force: the set of a version, or, if
+// version is 0, the set of the nodes outside the rollout.
+func (s *server) startExplaining(ctx context.Context, request explain.Request, version uint64) (*explaining, error) {
 	x := &explaining{server: s, speaksGRPC: slices.ContainsFunc(request.Headers, func(h match.Header) bool {
 		return string(h.Name) == "content-type" && strings.HasPrefix(string(h.Value), "application/grpc")
 	})}
@@ -188,7 +188,7 @@ func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose)
 	if by := x.penaltyOf(who.Policy, one.State == gen.ExplainedPolicyStateShadow); by != nil {
 		all = append(all, by)
 	}
-	if by := deciding(all); by != nil {
+	if by := decidingRefusal(all); by != nil {
 		one.Verdict, one.Reason = gen.ExplainedPolicyVerdictRefused, by.reason.String()
 		one.RetryAfterSeconds, one.Why = by.wait, ""
 	}
@@ -198,11 +198,11 @@ func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose)
 	x.answer.Policies = append(x.answer.Policies, one)
 }
 
-// deciding returns the refusal that the request is answered with; nil if there is none. A suspended
-// limit comes first. Then come penalties, then missing or wrong values in the request, then
-// buckets. Of equal refusals the longest wait counts. A refusal with a wait names the longest of
-// all waits. A cost that no bucket ever holds comes before a penalty: no wait helps.
-func deciding(all []*refusing) (worst *refusing) {
+// decidingRefusal returns the refusal that the request is answered with; nil if there is none. A
+// suspended limit comes first. Then come penalties, then missing or wrong values in the request,
+// then buckets. Of equal refusals the longest wait counts. A refusal with a wait names the longest
+// of all waits. A cost that no bucket ever holds comes before a penalty: no wait helps.
+func decidingRefusal(all []*refusing) (worst *refusing) {
 	penalised := slices.ContainsFunc(all, func(r *refusing) bool { return r.reason == policy.ReasonPenalty })
 	wait := int64(0)
 	for _, r := range all {
@@ -259,10 +259,10 @@ func (x *explaining) explainHit(ctx context.Context, one *gen.ExplainedPolicy, k
 	// Envoys alone know the state of adaptive and of local limits.
 	switch {
 	case k.policy.Adaptive.Max > 0:
-		x.depends(one, "its limit follows how fast the upstream answers, which each Envoy knows")
+		x.markDependent(one, "its limit follows how fast the upstream answers, which each Envoy knows")
 		return nil
 	case k.policy.Mode == policy.ModeLocal:
-		x.depends(one, "each Envoy counts by itself, "+policies.LimitText(limit))
+		x.markDependent(one, "each Envoy counts by itself, "+policies.LimitText(limit))
 		return nil
 	}
 	// Read the bucket from the store.
@@ -282,13 +282,13 @@ func (x *explaining) explainHit(ctx context.Context, one *gen.ExplainedPolicy, k
 	}
 	if err != nil {
 		x.answer.Complete = false
-		x.depends(one, failing(err)+": on_failure decides, "+k.policy.OnFailure.String())
+		x.markDependent(one, storeFailureText(err)+": on_failure decides, "+k.policy.OnFailure.String())
 		return nil
 	}
 	one.Limits = append(one.Limits, held)
 	no.wait = int64((store.AdmitsAfter + quota.Second - 1) / quota.Second)
 	no.doubt = store.Doubt
-	return x.judge(one, &held, no)
+	return x.judgeBucket(one, &held, no)
 }
 
 // verdicts are the refusals that no bucket has to be asked for.
@@ -297,23 +297,23 @@ var verdicts = map[match.Verdict]policy.Reason{
 	match.Suspended: policy.ReasonSuspended, match.RefusedSeveral: policy.ReasonSeveral,
 }
 
-// judge decides by the level of a bucket.
-func (x *explaining) judge(one *gen.ExplainedPolicy, held *gen.Bucket, no *refusing) *refusing {
+// judgeBucket decides by the level of a bucket.
+func (x *explaining) judgeBucket(one *gen.ExplainedPolicy, held *gen.Bucket, no *refusing) *refusing {
 	no.left = held.Level
 	switch {
 	case held.Level >= no.cost:
 		return nil
 	case no.limit.InFlight:
-		x.depends(one, "all permits are held by Envoys; an Envoy with a free permit lets it pass")
+		x.markDependent(one, "all permits are held by Envoys; an Envoy with a free permit lets it pass")
 		return nil
 	case no.cost > no.limit.Params.Burst:
 		no.reason, no.wait = policy.ReasonTooDear, 0
 		return no
 	case no.policy.Mode == policy.ModeOptimistic:
-		x.depends(one, "an Envoy that has not used up its slack lets it pass before it asks")
+		x.markDependent(one, "an Envoy that has not used up its slack lets it pass before it asks")
 		return nil
 	case held.Leased > 0 && no.policy.Mode != policy.ModeStrict: // In strict mode they were for requests that wait.
-		x.depends(one, "an Envoy that still holds of the tokens that are leased out lets it pass")
+		x.markDependent(one, "an Envoy that still holds of the tokens that are leased out lets it pass")
 		return nil
 	}
 	no.reason, no.wait = policy.ReasonQuota, max(no.wait, 1)
@@ -323,7 +323,7 @@ func (x *explaining) judge(one *gen.ExplainedPolicy, held *gen.Bucket, no *refus
 	return no
 }
 
-func (x *explaining) depends(one *gen.ExplainedPolicy, on string) {
+func (x *explaining) markDependent(one *gen.ExplainedPolicy, on string) {
 	one.Verdict, one.Why = gen.ExplainedPolicyVerdictDepends, on
 }
 

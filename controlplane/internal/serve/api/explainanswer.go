@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// conclude writes the verdict on the request and its sentence.
-func (x *explaining) conclude() {
+// writeVerdict writes the verdict on the request and its sentence.
+func (x *explaining) writeVerdict() {
 	a := &x.answer.Answer
 	a.Verdict = gen.ExplainedAnswerVerdictPasses
 	switch {
@@ -21,11 +21,11 @@ func (x *explaining) conclude() {
 		a.Sentence = "It passes: operators have switched everything off, bans too."
 	case x.Access == match.Banned:
 		a.Verdict, a.Sentence = gen.ExplainedAnswerVerdictRefused, answer.Bans[x.Ban]
-		x.status(a, cmp.Or(x.by.Set.Response(policy.AnswerBan).Status, 403), answer.BanGRPC)
+		x.writeStatus(a, cmp.Or(x.by.Set.Response(policy.AnswerBan).Status, 403), answer.BanGRPC)
 	case x.Access == match.Exempt:
 		a.Sentence = "It passes and is charged nowhere, by " + cmp.Or(x.Exempt, "a bypass of the consumer") + "."
 	case x.refusing != nil:
-		x.refuse(a, x.refusing)
+		x.writeRefusal(a, x.refusing)
 	case slices.ContainsFunc(x.answer.Policies, func(p gen.ExplainedPolicy) bool {
 		return p.Verdict == gen.ExplainedPolicyVerdictDepends && p.State == gen.ExplainedPolicyStateEnforce
 	}):
@@ -48,19 +48,20 @@ func lacksAddress(m explain.Miss) bool {
 	return decides && m.Unaddressed > 0 && m.Unaddressed == len(m.Fails)
 }
 
-// refuse says how a refusal is answered.
-func (x *explaining) refuse(a *gen.ExplainedAnswer, by *refusing) {
+// writeRefusal writes the answer to a refusal.
+func (x *explaining) writeRefusal(a *gen.ExplainedAnswer, by *refusing) {
 	about := answer.About{Reason: by.reason, Source: policy.ByCentral, Policy: []byte(by.policy.Name),
 		Limit: &by.limit, Cost: by.cost, Left: by.left}
 	a.Verdict, a.RetryAfterSeconds = gen.ExplainedAnswerVerdictRefused, by.wait
 	a.Policy, a.Reason = by.policy.Name, by.reason.String()
 	status := int(about.Kind().Status)
-	x.status(a, cmp.Or(x.by.Set.ResponseOf(by.policy, by.reason, status).Status, status), about.Kind().GRPC)
+	x.writeStatus(a, cmp.Or(x.by.Set.ResponseOf(by.policy, by.reason, status).Status, status), about.Kind().GRPC)
 	a.Sentence = string(about.AppendSentence(nil, by.wait))
 }
 
-// status fills in the status of a refusal: the HTTP status, or the gRPC status for a gRPC caller.
-func (x *explaining) status(a *gen.ExplainedAnswer, ofHTTP int, ofGRPC int32) {
+// writeStatus fills in the status of a refusal: the HTTP status, or the gRPC status for a gRPC
+// caller.
+func (x *explaining) writeStatus(a *gen.ExplainedAnswer, ofHTTP int, ofGRPC int32) {
 	if a.Status = ofHTTP; x.speaksGRPC {
 		a.Status, a.GrpcStatus = http.StatusOK, int(ofGRPC)
 	}

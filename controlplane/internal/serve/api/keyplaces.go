@@ -23,8 +23,9 @@ type place struct {
 	version uint64
 }
 
-// drafts returns 1 if the ledger belongs to a rollout's version and has a twin for the other nodes.
-func (at *place) drafts() int {
+// countDrafts returns 1 if the ledger belongs to a rollout's version and has a twin for the other
+// nodes.
+func (at *place) countDrafts() int {
 	if at.Twin != nil {
 		return 1
 	}
@@ -33,9 +34,9 @@ func (at *place) drafts() int {
 
 func (at *place) isLocal() bool { return at.Policy.Mode == policy.ModeLocal }
 
-// changeable reports whether a change can fill the bucket. Requests in flight end by themselves, a
+// canChange reports whether a change can fill the bucket. Requests in flight end by themselves, a
 // quota of 0 has no bucket, and buckets of local policies can only be reset.
-func (at *place) changeable(c lease.Change) bool {
+func (at *place) canChange(c lease.Change) bool {
 	return !at.limit.InFlight && !at.limit.Suspended() && (c.Reset || !at.isLocal())
 }
 
@@ -45,9 +46,9 @@ func (at *place) sameLedger(other *place) bool {
 		at.limit.Algorithm.Windowed() == other.limit.Algorithm.Windowed() && at.isLocal() == other.isLocal()
 }
 
-// places returns the buckets of the key: of each tier and limit, and of each version in force if
-// the versions differ.
-func (s *server) places(ctx context.Context, k bucketKey) (all []place, err error) {
+// placesOfKey returns the buckets of the key: of each tier and limit, and of each version in force
+// if the versions differ.
+func (s *server) placesOfKey(ctx context.Context, k bucketKey) (all []place, err error) {
 	// Read the buckets of the first version.
 	all, err = s.placesOf(ctx, k, k.only)
 	if err != nil || k.drafted == nil {
@@ -168,7 +169,7 @@ func (k bucketKey) buckets() (all []keyhash.Key) {
 func eachOnce(places []place) (once []int) {
 	defer func() {
 		slices.SortStableFunc(once, func(a, b int) int {
-			return cmp.Compare(places[b].drafts(), places[a].drafts())
+			return cmp.Compare(places[b].countDrafts(), places[a].countDrafts())
 		})
 	}()
 	for i := range places {

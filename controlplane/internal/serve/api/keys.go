@@ -20,8 +20,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// unlooked returns the answer about the key without its buckets.
-func (s *server) unlooked(k bucketKey) (answer gen.OneKeyJSONResponse) {
+// answerWithoutBuckets returns the answer about the key without its buckets.
+func (s *server) answerWithoutBuckets(k bucketKey) (answer gen.OneKeyJSONResponse) {
 	answer.Headers.CacheControl = "no-store"
 	answer.Body = gen.Key{Policy: k.policy.Name, Key: k.hash, Share: k.partition.Share(), Where: gen.KeyWhereStore,
 		Buckets: []gen.Bucket{}}
@@ -32,17 +32,17 @@ func (s *server) unlooked(k bucketKey) (answer gen.OneKeyJSONResponse) {
 	return answer
 }
 
-// look returns the answer about the key with the levels of its buckets.
-func (s *server) look(ctx context.Context, k bucketKey) (answer gen.OneKeyJSONResponse, err error) {
-	answer = s.unlooked(k)
+// answerWithBuckets returns the answer about the key with the levels of its buckets.
+func (s *server) answerWithBuckets(ctx context.Context, k bucketKey) (answer gen.OneKeyJSONResponse, err error) {
+	answer = s.answerWithoutBuckets(k)
 	if answer.Body.Complete {
 		return answer, nil
 	}
-	places, err := s.places(ctx, k)
+	places, err := s.placesOfKey(ctx, k)
 	for i := 0; i < len(places) && err == nil; i++ {
 		if !places[i].isLocal() {
 			var b gen.Bucket
-			b, err = s.bucket(ctx, places[i], lease.Change{}, audit.Entry{})
+			b, err = s.readBucket(ctx, places[i], lease.Change{}, audit.Entry{})
 			answer.Body.Buckets = append(answer.Body.Buckets, b)
 		}
 	}
@@ -52,17 +52,17 @@ func (s *server) look(ctx context.Context, k bucketKey) (answer gen.OneKeyJSONRe
 	return answer, err
 }
 
-// adjust changes all buckets of a key. The audit has one entry of that, whatever it changes.
-func (s *server) adjust(
+// adjustKey changes all buckets of a key. The audit has one entry of that, whatever it changes.
+func (s *server) adjustKey(
 	ctx context.Context, k bucketKey, c lease.Change, e audit.Entry,
 ) (answer gen.OneKeyJSONResponse, err error) {
-	places, err := s.places(ctx, k)
+	places, err := s.placesOfKey(ctx, k)
 	if err != nil {
 		return answer, err
 	}
-	once := slices.DeleteFunc(eachOnce(places), func(i int) bool { return !places[i].changeable(c) })
+	once := slices.DeleteFunc(eachOnce(places), func(i int) bool { return !places[i].canChange(c) })
 	if len(once) == 0 {
-		return answer, unchangeable(k, places)
+		return answer, errUnchangeable(k, places)
 	}
 	done, err := s.config.Enforcement.ReserveFree(len(once))
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *server) adjust(
 	var changed []place
 	for _, i := range once {
 		if !places[i].isLocal() {
-			if buckets[i], err = s.bucket(ctx, places[i], c, stored); err != nil {
+			if buckets[i], err = s.readBucket(ctx, places[i], c, stored); err != nil {
 				break
 			}
 			stored = audit.Entry{By: e.By}
@@ -87,13 +87,13 @@ func (s *server) adjust(
 		freed := s.config.Enforcement.Free(ctx, bucketsOf(changed), c.Reset, stored)
 		err = cmp.Or(err, freed)
 	}
-	answer = s.unlooked(k)
+	answer = s.answerWithoutBuckets(k)
 	for i := 0; i < len(places) && err == nil; i++ {
 		if places[i].isLocal() {
 			continue
 		}
 		if !slices.Contains(once, i) { // The same bucket, as a caller of another tier finds it.
-			buckets[i], err = s.bucket(ctx, places[i], lease.Change{}, audit.Entry{})
+			buckets[i], err = s.readBucket(ctx, places[i], lease.Change{}, audit.Entry{})
 		}
 		answer.Body.Buckets = append(answer.Body.Buckets, buckets[i])
 	}
@@ -111,9 +111,9 @@ func bucketsOf(places []place) (all []keyhash.Key) {
 	return all
 }
 
-// unchangeable returns the error for a key if the change fits none of its buckets.
-func unchangeable(k bucketKey, places []place) error {
-	if slices.ContainsFunc(places, func(at place) bool { return at.changeable(lease.Change{Reset: true}) }) {
+// errUnchangeable returns the error for a key if the change fits none of its buckets.
+func errUnchangeable(k bucketKey, places []place) error {
+	if slices.ContainsFunc(places, func(at place) bool { return at.canChange(lease.Change{Reset: true}) }) {
 		return &failure{code: errs.LocalPolicy,
 			detail: "the buckets of a local policy are in each Envoy alone: reset fills them"}
 	}
@@ -143,13 +143,13 @@ func changedInPart(cause error, c lease.Change, all, changed []place) error {
 		have = "has"
 	}
 	return &failure{code: errs.StoreUnavailable, cause: cause, detail: fmt.Sprintf(
-		"%d of %d buckets %s been changed (%s), then %s; %s", len(changed), len(all), have, names, failing(cause),
-		again)}
+		"%d of %d buckets %s been changed (%s), then %s; %s", len(changed), len(all), have, names,
+		storeFailureText(cause), again)}
 }
 
-// bucket reads one bucket of a key, or changes it. It does not change the nodes' requests in
+// readBucket reads one bucket of a key, or changes it. It does not change the nodes' requests in
 // flight.
-func (s *server) bucket(ctx context.Context, at place, c lease.Change, e audit.Entry) (b gen.Bucket, err error) {
+func (s *server) readBucket(ctx context.Context, at place, c lease.Change, e audit.Entry) (b gen.Bucket, err error) {
 	b, _, err = s.bucketWith(ctx, at, c, e)
 	return b, err
 }
@@ -219,14 +219,14 @@ func (s *server) describeBan(k *gen.Key, of bucketKey) {
 
 // GetKey answers with the levels of a key's buckets.
 func (s *server) GetKey(ctx context.Context, r gen.GetKeyRequestObject) (gen.GetKeyResponseObject, error) {
-	k, err := s.key(r.Policy, r.Params)
+	k, err := s.findKey(r.Policy, r.Params)
 	if err != nil {
 		return nil, err
 	}
 	timed, cancel := s.atHand(ctx)
 	defer cancel()
-	answer, err := s.look(timed, k)
-	if err != nil && explained(err) {
+	answer, err := s.answerWithBuckets(timed, k)
+	if err != nil && isExplained(err) {
 		return nil, storeFailure(err)
 	}
 	if err != nil { // The key, its share and its ban are held, and the levels of its buckets are the store's.
@@ -241,7 +241,7 @@ func (s *server) ResetKey(ctx context.Context, r gen.ResetKeyRequestObject) (gen
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.adjust(ctx, k, lease.Change{Reset: true}, e)
+	answer, err := s.adjustKey(ctx, k, lease.Change{Reset: true}, e)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
@@ -255,7 +255,7 @@ func (s *server) GrantKey(ctx context.Context, r gen.GrantKeyRequestObject) (gen
 		return nil, err
 	}
 	e.After = audit.Value(map[string]int64{"tokens": r.Body.Tokens})
-	answer, err := s.adjust(ctx, k, lease.Change{Give: r.Body.Tokens}, e)
+	answer, err := s.adjustKey(ctx, k, lease.Change{Give: r.Body.Tokens}, e)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
@@ -280,27 +280,27 @@ func (s *server) BanKey(ctx context.Context, r gen.BanKeyRequestObject) (gen.Ban
 	if _, err := s.config.Enforcement.Ban(ctx, ban, k.hashes(), e); err != nil {
 		return nil, storeFailure(err)
 	}
-	return gen.BanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
+	return gen.BanKey200JSONResponse{OneKeyJSONResponse: s.answerAfterBan(ctx, k)}, nil
 }
 
 // UnbanKey lifts a ban.
 func (s *server) UnbanKey(ctx context.Context, r gen.UnbanKeyRequestObject) (gen.UnbanKeyResponseObject, error) {
-	k, err := s.key(r.Policy, gen.GetKeyParams(r.Params))
+	k, err := s.findKey(r.Policy, gen.GetKeyParams(r.Params))
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := s.config.Enforcement.Unban(ctx, k.hashes(), entry(ctx, "key.unban", "")); err != nil {
+	if _, _, err := s.config.Enforcement.Unban(ctx, k.hashes(), newEntry(ctx, "key.unban", "")); err != nil {
 		return nil, storeFailure(err)
 	}
-	return gen.UnbanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
+	return gen.UnbanKey200JSONResponse{OneKeyJSONResponse: s.answerAfterBan(ctx, k)}, nil
 }
 
-// standing returns the answer about a key after a change of its ban. If the store is away, the
-// answer has no buckets: bans work without the store.
-func (s *server) standing(ctx context.Context, k bucketKey) gen.OneKeyJSONResponse {
+// answerAfterBan returns the answer about a key after a change of its ban. If the store is away,
+// the answer has no buckets: bans work without the store.
+func (s *server) answerAfterBan(ctx context.Context, k bucketKey) gen.OneKeyJSONResponse {
 	ctx, cancel := context.WithTimeout(ctx, touchPatience)
 	defer cancel()
-	answer, _ := s.look(ctx, k)
+	answer, _ := s.answerWithBuckets(ctx, k)
 	return answer
 }
 
@@ -311,11 +311,11 @@ func (s *server) keyChange(
 	if why := badReason(reason); why != "" {
 		return k, e, badRequest("reason %s", why)
 	}
-	k, err = s.key(name, params)
+	k, err = s.findKey(name, params)
 	if err != nil {
 		return k, e, err
 	}
-	e = entry(ctx, action, keyResource(k))
+	e = newEntry(ctx, action, keyResource(k))
 	e.Reason = reason
 	s.config.Log.Warn("key changed", "id", e.RequestID, "author", e.By, "action", action, "policy", k.policy.Name,
 		"key", k.hash, "reason", reason)

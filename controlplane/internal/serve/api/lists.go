@@ -18,8 +18,9 @@ const (
 	maxPage     = 200
 )
 
-// page reads how many to list, and after which. A size above the maximum is taken for the maximum.
-func page(wanted gen.PageSize, token gen.PageToken) (size int, after string, err error) {
+// readPage reads how many to list, and after which. A size above the maximum is taken for the
+// maximum.
+func readPage(wanted gen.PageSize, token gen.PageToken) (size int, after string, err error) {
 	size = defaultPage
 	if wanted > 0 {
 		size = min(int(wanted), maxPage)
@@ -37,7 +38,7 @@ func pageToken(text string) string { return base64.RawURLEncoding.EncodeToString
 
 // ListNodes lists the nodes that have polled lately.
 func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (gen.ListNodesResponseObject, error) {
-	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
+	size, token, err := readPage(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
@@ -53,10 +54,10 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 	}
 	last := ""
 	for _, one := range all {
-		n := s.node(one, active)
+		n := s.describeNode(one, active)
 		is := standingOf(n, answer.Enforcement)
 		is.count(&answer.Counts)
-		if !wanted(r.Params, n, is) {
+		if !matchesParams(r.Params, n, is) {
 			continue
 		}
 		answer.Counts.Found++
@@ -85,8 +86,8 @@ func (s *server) addRefused(to *gen.ListNodes200JSONResponse, asked gen.ListNode
 		if one.Active(now) {
 			to.Counts.Refused++
 		}
-		if asked.PageToken == "" && len(to.Refused) < mostRefused && (has(one.Node, asked.Search) ||
-			has(one.Address, asked.Search)) {
+		if asked.PageToken == "" && len(to.Refused) < mostRefused && (containsFold(one.Node, asked.Search) ||
+			containsFold(one.Address, asked.Search)) {
 			to.Refused = append(to.Refused, gen.RefusedNode{
 				Address: one.Address, Node: one.Node, Reason: one.Reason, Calls: one.Calls,
 				Since: one.First.UTC().Truncate(time.Millisecond), Seen: one.Last.UTC().Truncate(time.Millisecond),
@@ -133,18 +134,18 @@ func (is standing) count(c *gen.NodeCounts) {
 	}
 }
 
-// wanted reports whether a node matches the parameters of a list.
-func wanted(p gen.ListNodesParams, n gen.Node, is standing) bool {
+// matchesParams reports whether a node matches the parameters of a list.
+func matchesParams(p gen.ListNodesParams, n gen.Node, is standing) bool {
 	return (!p.Behind || is.behind) && (!p.Fallen || is.fallen) && (!p.Away || !is.active) &&
-		(p.Zone == "" || p.Zone == n.Zone) && (has(n.ID, p.Search) || has(n.Zone, p.Search))
+		(p.Zone == "" || p.Zone == n.Zone) && (containsFold(n.ID, p.Search) || containsFold(n.Zone, p.Search))
 }
 
-// has reports whether a name has a part, in capitals or not.
-func has(name, part string) bool {
+// containsFold reports whether a name has a part, in capitals or not.
+func containsFold(name, part string) bool {
 	return strings.Contains(strings.ToLower(name), strings.ToLower(part))
 }
 
-func (s *server) node(n nodes.Node, active policies.Active) gen.Node {
+func (s *server) describeNode(n nodes.Node, active policies.Active) gen.Node {
 	var wanted uint64
 	lost := false
 	if c := active.For(n.ID); c != nil {

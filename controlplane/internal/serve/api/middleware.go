@@ -29,8 +29,8 @@ const (
 	storePatience = 5 * time.Second
 )
 
-// identify gives each request an id: the caller's id if it is sane.
-func identify(next echo.HandlerFunc) echo.HandlerFunc {
+// identifyRequest gives each request an id: the caller's id if it is sane.
+func identifyRequest(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		id := c.Request().Header.Get(RequestIDHeader)
 		if !saneID(id) {
@@ -63,8 +63,9 @@ func (h withHead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // bare lets a browser do nothing with an answer but show it.
 const bare = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// harden keeps browsers from taking an answer for another type, and other sites from reading it.
-func (s *server) harden(next echo.HandlerFunc) echo.HandlerFunc {
+// setSafeHeaders keeps browsers from taking an answer for another type, and other sites from
+// reading it.
+func (s *server) setSafeHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		h := c.Response().Header()
 		for i := range hardening {
@@ -91,10 +92,10 @@ var hardening = [...]struct {
 	{"Cross-Origin-Opener-Policy", [1]string{"same-origin"}},
 }
 
-// observe counts, traces and answers: every error becomes a problem here, so that the status is
-// known when it is counted. Logs and traces have the route in place of the path, in which an API
+// observeRequest counts, traces and answers: every error becomes a problem here, so that the status
+// is known when it is counted. Logs and traces have the route in place of the path, in which an API
 // key may stand.
-func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
+func (s *server) observeRequest(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := s.config.Wall()
 		ctx, span := s.config.Tracing.Serve(c.Request(), c.Path())
@@ -102,8 +103,8 @@ func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			c.SetRequest(c.Request().WithContext(ctx))
 		}
 		defer func() { span.End(c.Response().Status) }()
-		if err := s.protect(next, c); err != nil {
-			s.fail(err, c)
+		if err := s.catchPanic(next, c); err != nil {
+			s.answerError(err, c)
 		}
 		took := s.config.Wall().Sub(start)
 		s.config.Metrics.Request(c.Path(), c.Request().Method, c.Response().Status, took)
@@ -115,8 +116,8 @@ func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// protect turns a panic into an error that is logged with its stack.
-func (s *server) protect(next echo.HandlerFunc, c echo.Context) (err error) {
+// catchPanic turns a panic into an error that is logged with its stack.
+func (s *server) catchPanic(next echo.HandlerFunc, c echo.Context) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			if r == http.ErrAbortHandler {
@@ -129,8 +130,8 @@ func (s *server) protect(next echo.HandlerFunc, c echo.Context) (err error) {
 	return next(c)
 }
 
-// hint names the path that a mistyped one probably means, or the methods of a path.
-func hint(c echo.Context, code errs.Code) string {
+// hintFor names the path that a mistyped one probably means, or the methods of a path.
+func hintFor(c echo.Context, code errs.Code) string {
 	switch code {
 	case errs.MethodNotAllowed:
 		return ": " + c.Response().Header().Get(echo.HeaderAllow)
@@ -157,12 +158,12 @@ func hint(c echo.Context, code errs.Code) string {
 	return ""
 }
 
-// fail answers with a problem. Errors that are the control plane's own fault are logged.
-func (s *server) fail(err error, c echo.Context) {
+// answerError answers with a problem. Errors that are the control plane's own fault are logged.
+func (s *server) answerError(err error, c echo.Context) {
 	f := failureOf(err)
 	p := f.problem()
 	if f.detail == "" {
-		p.Detail += hint(c, f.code)
+		p.Detail += hintFor(c, f.code)
 	}
 	p.RequestID = requestID(c)
 	switch {
@@ -226,7 +227,7 @@ func (s *server) noteHeld(ctx context.Context, away error, since time.Time) {
 	if !since.IsZero() {
 		age = fmt.Sprintf(", as of %s ago", max(s.config.Now().Sub(since), 0).Truncate(time.Second))
 	}
-	answer.Set(HeldHeader, "this is the copy in the memory of this control plane"+age+": "+reason(away))
+	answer.Set(HeldHeader, "this is the copy in the memory of this control plane"+age+": "+followError(away))
 }
 
 // noteAway calls noteHeld for an answer that always comes from memory.
@@ -252,7 +253,7 @@ func (s *server) noteOrders(answer http.Header, coming ...*policy.Set) {
 	coming = append(coming, s.setsInForce()...)
 	var texts []string
 	for _, o := range s.ordersInForce() {
-		if o.State == enforcement.Enforce && !overrules(o, coming) {
+		if o.State == enforcement.Enforce && !overridesPolicy(o, coming) {
 			continue
 		}
 		text := "off for " + o.Scope()
@@ -277,8 +278,8 @@ func (s *server) noteOrders(answer http.Header, coming ...*policy.Set) {
 	}
 }
 
-// overrules reports whether an order is about a policy that is not enforced by itself.
-func overrules(o enforcement.Order, sets []*policy.Set) bool {
+// overridesPolicy reports whether an order is about a policy that is not enforced by itself.
+func overridesPolicy(o enforcement.Order, sets []*policy.Set) bool {
 	return slices.ContainsFunc(sets, func(set *policy.Set) bool {
 		return set != nil && slices.ContainsFunc(set.Policies, func(p policy.Policy) bool {
 			return (o.Policy == "" || o.Policy == p.Name) && p.Enforced != policy.EnforcedAll
@@ -310,9 +311,9 @@ func callerOf(ctx context.Context) caller {
 	return who
 }
 
-// bounded limits the time that a request has for the store. The returned function ends the
+// boundStoreTime limits the time that a request has for the store. The returned function ends the
 // request's calls.
-func bounded(c echo.Context) context.CancelFunc {
+func boundStoreTime(c echo.Context) context.CancelFunc {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), storePatience)
 	c.SetRequest(c.Request().WithContext(ctx))
 	return cancel

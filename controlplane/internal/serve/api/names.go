@@ -15,20 +15,20 @@ import (
 
 // noName returns the error for a name that is not in names.
 func noName(what, name, lists string, names []string) error {
-	return badRequest("there is no %s %q%s; %s", what, name, guessed(name, names), lists)
+	return badRequest("there is no %s %q%s; %s", what, name, guessName(name, names), lists)
 }
 
-// guessed asks whether the caller meant a similar name; empty if no name is similar.
-func guessed(name string, names []string) string {
+// guessName asks whether the caller meant a similar name; empty if no name is similar.
+func guessName(name string, names []string) string {
 	if best := policy.Guess(name, names); best != "" {
 		return ": did you mean " + best + "?"
 	}
 	return ""
 }
 
-// listed returns the result of guessed, or all names if no name is similar.
-func listed(name string, names []string) string {
-	if text := guessed(name, names); text != "" || len(names) == 0 {
+// guessOrList returns the result of guessName, or all names if no name is similar.
+func guessOrList(name string, names []string) string {
+	if text := guessName(name, names); text != "" || len(names) == 0 {
 		return text
 	}
 	return ": it has " + strings.Join(names, ", ")
@@ -51,14 +51,14 @@ func policyNames(set *policies.Compiled) (names []string) {
 // knowPolicies refuses the names of policies that are in no policy set in force. A replica that
 // does not know the policy set takes them for right.
 func (s *server) knowPolicies(ctx context.Context, names ...string) error {
-	return s.know(ctx, "policy", listsPolicies, names, func(set *policies.Compiled) []string {
+	return s.refuseUnknown(ctx, "policy", listsPolicies, names, func(set *policies.Compiled) []string {
 		return append(policyNames(set), policies.Banned)
 	})
 }
 
 // knowTiers refuses unknown tiers as knowPolicies refuses unknown policies.
 func (s *server) knowTiers(ctx context.Context, names ...string) error {
-	return s.know(ctx, "tier", listsTiers, names, policyTiers)
+	return s.refuseUnknown(ctx, "tier", listsTiers, names, policyTiers)
 }
 
 // policyTiers returns the tiers of a policy set; none if there is no set.
@@ -69,26 +69,26 @@ func policyTiers(set *policies.Compiled) []string {
 	return set.Set.Tiers
 }
 
-// know refuses names that no policy set in force has. It also knows a set that another replica
-// stored a moment ago.
-func (s *server) know(
+// refuseUnknown refuses names that no policy set in force has. It also knows a set that another
+// replica stored a moment ago.
+func (s *server) refuseUnknown(
 	ctx context.Context, what, lists string, names []string, in func(*policies.Compiled) []string,
 ) error {
-	if unknown, _ := s.unknown(names, in); unknown == "" {
+	if unknown, _ := s.findUnknown(names, in); unknown == "" {
 		return nil
 	}
 	timed, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	_, away := s.config.Policies.Refresh(timed)
-	unknown, all := s.unknown(names, in)
+	unknown, all := s.findUnknown(names, in)
 	if unknown == "" || len(all) == 0 && away != nil {
 		return nil
 	}
 	return noName(what, unknown, lists, all)
 }
 
-// unknown returns the first of names that no policy set in force has, and all names in force.
-func (s *server) unknown(names []string, in func(*policies.Compiled) []string) (unknown string, all []string) {
+// findUnknown returns the first of names that no policy set in force has, and all names in force.
+func (s *server) findUnknown(names []string, in func(*policies.Compiled) []string) (unknown string, all []string) {
 	active, _ := s.config.Policies.Active()
 	all = slices.Concat(in(active.Current), in(active.Draft))
 	for _, name := range names {

@@ -43,7 +43,7 @@ func (s *server) snapshot(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	seen, err := s.seen(c)
+	seen, err := s.readSeen(c)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (s *server) snapshot(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.touch(c); err != nil {
+	if err := s.touchNode(c); err != nil {
 		return err
 	}
 	s.config.Policies.Taken(seen.Version)
@@ -97,13 +97,13 @@ func protocolParam(c echo.Context) (uint64, error) {
 	}
 	number = max(number, 1)
 	if err := wire.CheckProtocol(number); err != nil {
-		return 0, unreadable("poll", err)
+		return 0, errUnreadable("poll", err)
 	}
 	return number, nil
 }
 
-// seen reads how much a polling node knows.
-func (s *server) seen(c echo.Context) (seen push.Seen, err error) {
+// readSeen reads how much a polling node knows.
+func (s *server) readSeen(c echo.Context) (seen push.Seen, err error) {
 	if seen.Version, err = uintParam(c, "after"); err != nil {
 		return seen, err
 	}
@@ -131,10 +131,10 @@ func (s *server) seen(c echo.Context) (seen push.Seen, err error) {
 	return seen, nil
 }
 
-// touch stores the state that the polling node reports. The node is served even if the store is
+// touchNode stores the state that the polling node reports. The node is served even if the store is
 // away. If the store is only slow, as when a thousand nodes acknowledge at once, the state is
 // stored later.
-func (s *server) touch(c echo.Context) error {
+func (s *server) touchNode(c echo.Context) error {
 	n := nodes.Node{
 		ID: c.QueryParam("node"), Boot: c.QueryParam("boot"), Reason: c.QueryParam("reason"),
 		Filter: c.QueryParam("filter"),
@@ -166,26 +166,26 @@ func (s *server) touch(c echo.Context) error {
 }
 
 func (s *server) leases(c echo.Context) error {
-	body, err := s.body(c, maxLeaseRequest)
+	body, err := s.readBody(c, maxLeaseRequest)
 	if err != nil {
 		return err
 	}
 	request, err := wire.DecodeLeaseRequest(body)
 	if err != nil {
-		return unreadable("lease request", err)
+		return errUnreadable("lease request", err)
 	}
-	reply, err := s.grant(c, request)
+	reply, err := s.grantInTurn(c, request)
 	if err != nil {
 		return err
 	}
-	s.config.Metrics.Items(outcomes(request, reply))
+	s.config.Metrics.Items(countOutcomes(request, reply))
 	return answerNode(c, wire.AppendLeaseReply(nil, reply), wire.ProtocolOf(body))
 }
 
-// grant has the store answer when it is the node's turn. The turn ends before the answer is sent,
-// which may take as long as the node likes, and when the store takes too long.
-func (s *server) grant(c echo.Context, request wire.LeaseRequest) (wire.LeaseReply, error) {
-	done, err := s.turn(c, request.Node)
+// grantInTurn grants a request when it is the node's turn. The turn ends before the answer is sent,
+// because a slow node could delay it. It also ends when the store takes too long.
+func (s *server) grantInTurn(c echo.Context, request wire.LeaseRequest) (wire.LeaseReply, error) {
+	done, err := s.awaitTurn(c, request.Node)
 	if err != nil {
 		return wire.LeaseReply{}, err
 	}
@@ -195,13 +195,13 @@ func (s *server) grant(c echo.Context, request wire.LeaseRequest) (wire.LeaseRep
 }
 
 func (s *server) askConsumers(c echo.Context) error {
-	body, err := s.body(c, maxQuestion)
+	body, err := s.readBody(c, maxQuestion)
 	if err != nil {
 		return err
 	}
 	keys, err := wire.DecodeQuestion(body)
 	if err != nil {
-		return unreadable("question about consumers", err)
+		return errUnreadable("question about consumers", err)
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), askPatience)
 	defer cancel()
@@ -212,7 +212,7 @@ func (s *server) askConsumers(c echo.Context) error {
 	return answerNode(c, wire.AppendConsumers(nil, answer), wire.ProtocolOf(body))
 }
 
-func outcomes(request wire.LeaseRequest, reply wire.LeaseReply) (counts metrics.Outcomes) {
+func countOutcomes(request wire.LeaseRequest, reply wire.LeaseReply) (counts metrics.Outcomes) {
 	for i, a := range reply.Items {
 		switch asked := &request.Items[i]; {
 		case a.State == wire.ItemUnknown:

@@ -66,18 +66,18 @@ func (s *server) penaltyQuery(params gen.PardonPenaltiesParams) (q penalties.Que
 
 // penaltyKeys returns the keys that a policy's penalties use for a partition key.
 func (s *server) penaltyKeys(params gen.PardonPenaltiesParams) ([]keyhash.Key, error) {
-	k, err := s.key(params.Policy, gen.GetKeyParams{Partition: params.Partition, Source: params.Source})
+	k, err := s.findKey(params.Policy, gen.GetKeyParams{Partition: params.Partition, Source: params.Source})
 	if err != nil {
 		return nil, err
 	}
-	return s.punished(k)
+	return s.penaltyKeysOf(k)
 }
 
-// punished returns the keys that penalties use for a partition key.
-func (s *server) punished(k bucketKey) ([]keyhash.Key, error) {
+// penaltyKeysOf returns the keys that penalties use for a partition key.
+func (s *server) penaltyKeysOf(k bucketKey) ([]keyhash.Key, error) {
 	keys := match.Keys(k.partition.Key(), len(k.policy.Reserve))
 	if k.drafted != nil {
-		theirs, err := s.punished(*k.drafted)
+		theirs, err := s.penaltyKeysOf(*k.drafted)
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +98,7 @@ func (s *server) punished(k bucketKey) ([]keyhash.Key, error) {
 func (s *server) ListPenalties(
 	ctx context.Context, r gen.ListPenaltiesRequestObject,
 ) (gen.ListPenaltiesResponseObject, error) {
-	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
+	size, token, err := readPage(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (s *server) ListPenalties(
 	}
 	q.Ended = r.Params.Ended
 	// Penalties come from memory, which must have been loaded.
-	if err := s.unread(); err != nil && !s.config.Penalties.Loaded() {
+	if err := s.unreadError(); err != nil && !s.config.Penalties.Loaded() {
 		return nil, err
 	} else if !s.config.Penalties.Loaded() {
 		return nil, push.ErrNotReady
@@ -175,7 +175,7 @@ func (s *server) PardonPenalties(
 		resource += "/" + q.Policy
 	}
 	// Pardon, and store the audit entry.
-	e := entry(ctx, "penalties.pardon", resource)
+	e := newEntry(ctx, "penalties.pardon", resource)
 	e.Reason = r.Body.Reason
 	n, err := s.config.Penalties.Pardon(ctx, q, e)
 	if err != nil {

@@ -60,7 +60,7 @@ func (s *server) PutPolicy(ctx context.Context, r gen.PutPolicyRequestObject) (g
 	answer, err := s.editPolicy(ctx, "policy.put", r.Name,
 		terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes, r.Params.AbortIf},
 		func() (edit, error) {
-			body, bodyFormat, err := document(ctx, r.Body)
+			body, bodyFormat, err := readDocument(ctx, r.Body)
 			return func(doc []byte, format policydoc.Format) ([]byte, error) {
 				return policydoc.PutPolicy(doc, format, r.Name, body, bodyFormat)
 			}, err
@@ -116,7 +116,7 @@ func (s *server) editPolicy(
 		return answer, err
 	}
 	out, err := s.config.Policies.Put(ctx, change)
-	return s.changed(ctx, change, out, err)
+	return s.answerChange(ctx, change, out, err)
 }
 
 // isPatch refuses bodies that say to be something else than a JSON merge patch.

@@ -20,28 +20,28 @@ import (
 func (s *server) ListPolicies(
 	_ context.Context, r gen.ListPoliciesRequestObject,
 ) (gen.ListPoliciesResponseObject, error) {
-	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
+	size, token, err := readPage(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
 	answer := gen.ListPolicies200JSONResponse{Policies: []gen.PolicyInForce{}}
 	current, _ := s.config.Policies.Current()
 	if current == nil {
-		return answer, s.unread()
+		return answer, s.unreadError()
 	}
 	answer.Version = current.Version.Number
 	orders := ordersOver(s.config.Enforcement, s.config.Now())
 	unmet, unmetSince := s.config.Series.Unmet(policyNames(current), current.Version.Time)
-	all := s.listed()
-	begin, err := following(all, token)
+	all := s.listPolicies()
+	begin, err := indexAfter(all, token)
 	if err != nil {
 		return nil, err
 	}
 	last := ""
 	for i, one := range all {
 		p := one.policy
-		state, percent, ordered := orders.of(p)
-		if !has(p.Name, r.Params.Search) || r.Params.Mode != "" && string(r.Params.Mode) != p.Mode.String() ||
+		state, percent, ordered := orders.enforcementOf(p)
+		if !containsFold(p.Name, r.Params.Search) || r.Params.Mode != "" && string(r.Params.Mode) != p.Mode.String() ||
 			r.Params.State != "" && string(r.Params.State) != string(state) {
 			continue
 		}
@@ -53,8 +53,9 @@ func (s *server) ListPolicies(
 			answered := gen.PolicyInForce{
 				Name: p.Name, Version: one.version, Mode: gen.PolicyInForceMode(p.Mode.String()),
 				Algorithm: p.Counting.Algorithm.String(),
-				Limits:    append([]promises.Limit{}, promises.LimitsOf(*p, one.by.Set.Tiers)...), Partition: parts(p),
-				State: gen.PolicyInForceState(state), Percent: percent, Ordered: ordered,
+				Limits:    append([]promises.Limit{}, promises.LimitsOf(*p, one.by.Set.Tiers)...),
+				Partition: partNames(p),
+				State:     gen.PolicyInForceState(state), Percent: percent, Ordered: ordered,
 			}
 			if from := unmetSince.UTC(); unmet[p.Name] && state != enforcement.Off {
 				answered.UnmetSince = &from
@@ -83,8 +84,8 @@ func (l listedPolicy) id() string {
 	return fmt.Sprint(l.policy.Name, " ", l.version)
 }
 
-// listed returns the policies in force. A policy that a rollout changes is in it twice.
-func (s *server) listed() (all []listedPolicy) {
+// listPolicies returns the policies in force. A policy that a rollout changes is in it twice.
+func (s *server) listPolicies() (all []listedPolicy) {
 	active, _ := s.config.Policies.Active()
 	differs := map[string]bool{}
 	if active.Draft != nil {
@@ -107,9 +108,9 @@ func (s *server) listed() (all []listedPolicy) {
 	return all
 }
 
-// following returns the index where a list continues after the policy of a token: behind the
+// indexAfter returns the index where a list continues after the policy of a token: behind the
 // policy's present place, or at its old place if it is gone.
-func following(all []listedPolicy, token string) (begin int, err error) {
+func indexAfter(all []listedPolicy, token string) (begin int, err error) {
 	if token == "" {
 		return 0, nil
 	}
@@ -124,7 +125,7 @@ func following(all []listedPolicy, token string) (begin int, err error) {
 	return begin, nil
 }
 
-func parts(p *policy.Policy) []string {
+func partNames(p *policy.Policy) []string {
 	names := []string{}
 	for _, part := range p.Partition {
 		names = append(names, part.String())
@@ -150,8 +151,9 @@ func ordersOver(of *enforcement.Service, now time.Time) orders {
 	return found
 }
 
-// of says how a policy is enforced, and the share of its keys of which that holds, 0 for all.
-func (all orders) of(p *policy.Policy) (state enforcement.State, percent int, ordered bool) {
+// enforcementOf says how a policy is enforced, and the share of its keys of which that holds, 0 for
+// all.
+func (all orders) enforcementOf(p *policy.Policy) (state enforcement.State, percent int, ordered bool) {
 	o, ordered := all[p.Name]
 	if !ordered {
 		o, ordered = all[""]

@@ -90,12 +90,12 @@ func (s *server) PutPolicySet(
 	if err != nil {
 		return nil, err
 	}
-	change.Document, change.Format, err = document(ctx, r.Body)
+	change.Document, change.Format, err = readDocument(ctx, r.Body)
 	if err != nil {
 		return nil, err
 	}
 	out, err := s.config.Policies.Put(ctx, change)
-	answer, err := s.changed(ctx, change, out, err)
+	answer, err := s.answerChange(ctx, change, out, err)
 	return gen.PutPolicySet200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
@@ -112,7 +112,7 @@ type terms struct {
 // changeOf returns the change that a request describes: the replaced version, the author, the
 // nodes, and whether it is a dry run.
 func changeOf(ctx context.Context, action, resource string, on terms) (change policies.Change, err error) {
-	change.Entry, change.DryRun = entry(ctx, action, resource), on.dryRun
+	change.Entry, change.DryRun = newEntry(ctx, action, resource), on.dryRun
 	change.Nodes, err = shareOf(on.nodes)
 	if err == nil && on.abortIf != "" && change.Nodes == policies.Everyone {
 		err = badRequest("abort_if needs nodes, like nodes=25%%: a version that all nodes have is compared " +
@@ -128,8 +128,8 @@ func changeOf(ctx context.Context, action, resource string, on terms) (change po
 	return change, err
 }
 
-// document reads a body that is YAML or JSON.
-func document(ctx context.Context, body io.Reader) (doc []byte, format policydoc.Format, err error) {
+// readDocument reads a body that is YAML or JSON.
+func readDocument(ctx context.Context, body io.Reader) (doc []byte, format policydoc.Format, err error) {
 	format, err = formatOf(callerOf(ctx).contentType)
 	if err != nil {
 		return nil, "", err
@@ -144,8 +144,8 @@ func document(ctx context.Context, body io.Reader) (doc []byte, format policydoc
 	return doc, format, nil
 }
 
-// changed answers a change of the policy set.
-func (s *server) changed(
+// answerChange answers a change of the policy set.
+func (s *server) answerChange(
 	ctx context.Context, change policies.Change, out policies.Outcome, err error,
 ) (answer gen.ChangeJSONResponse, _ error) {
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *server) changed(
 		s.noteOrders(who.answer, out.Set)
 	}
 	answer.Body = gen.Change{Version: out.Version, DryRun: change.DryRun, Unchanged: out.Unchanged,
-		Summary: out.Summary, Diff: out.Diff, Rollout: s.begun(ctx, out)}
+		Summary: out.Summary, Diff: out.Diff, Rollout: s.describeBegun(ctx, out)}
 	return answer, nil
 }
 
@@ -222,8 +222,8 @@ func plainBody(r *http.Request) error {
 	return nil
 }
 
-// body reads a request's body of at most limit bytes.
-func (s *server) body(c echo.Context, limit int64) ([]byte, error) {
+// readBody reads a request's body of at most limit bytes.
+func (s *server) readBody(c echo.Context, limit int64) ([]byte, error) {
 	return readBody(http.MaxBytesReader(c.Response().Writer, c.Request().Body, limit))
 }
 

@@ -113,16 +113,16 @@ func badRequest(format string, args ...any) error {
 	return &failure{code: errs.BadRequest, detail: fmt.Sprintf(format, args...)}
 }
 
-// unreadable returns the failure for a node's message that cannot be read.
-func unreadable(message string, cause error) error {
+// errUnreadable returns the failure for a node's message that cannot be read.
+func errUnreadable(message string, cause error) error {
 	if cause == wire.ErrNewer || cause == wire.ErrOlder {
 		return &failure{code: errs.OtherProtocol, detail: cause.Error()}
 	}
 	return badRequest("the %s cannot be read: %v", message, cause)
 }
 
-// conflict explains errs.Conflict, and passes on any other error.
-func conflict(err error, detail string) error {
+// explainConflict explains errs.Conflict, and passes on any other error.
+func explainConflict(err error, detail string) error {
 	if errors.Is(err, errs.Conflict) {
 		return &errs.Error{Code: errs.Conflict, Detail: detail, Cause: err}
 	}
@@ -133,31 +133,31 @@ func conflict(err error, detail string) error {
 // store's.
 func storeFailure(err error) error {
 	var f *failure
-	if explained(err) || errors.As(err, &f) {
+	if isExplained(err) || errors.As(err, &f) {
 		return err
 	}
-	return &failure{code: errs.StoreUnavailable, detail: failing(err) + "; try again", cause: err}
+	return &failure{code: errs.StoreUnavailable, detail: storeFailureText(err) + "; try again", cause: err}
 }
 
-// unread returns the failure for data that the store may have and this replica lacks, because it
-// cannot follow the store; nil if it can.
-func (s *server) unread() error {
+// unreadError returns the failure for data that the store may have and this replica lacks, because
+// it cannot follow the store; nil if it can.
+func (s *server) unreadError() error {
 	if err := s.config.Hub.Ready(); err != nil {
-		return &failure{code: errs.StoreUnavailable, detail: reason(err) + "; try again", cause: err, quiet: true}
+		return &failure{code: errs.StoreUnavailable, detail: followError(err) + "; try again", cause: err, quiet: true}
 	}
 	return nil
 }
 
-// failing explains, without internals, why a call of the store failed.
-func failing(err error) string {
-	if explained(err) {
+// storeFailureText explains, without internals, why a call of the store failed.
+func storeFailureText(err error) string {
+	if isExplained(err) {
 		return err.Error()
 	}
 	return cmp.Or(Cause(err), "the store does not answer")
 }
 
-// explained reports whether an error is more than that the store does not answer.
-func explained(err error) bool {
+// isExplained reports whether an error is more than that the store does not answer.
+func isExplained(err error) bool {
 	var syntax *policydoc.SyntaxError
 	var problems policy.Problems
 	if code, detail, ok := errs.CodeOf(err); ok {
@@ -194,7 +194,7 @@ func failureOf(err error) *failure {
 		return &failure{code: code, detail: detail}
 	}
 	if errors.As(err, &syntax) {
-		return &failure{code: errs.Unparsable, detail: unparsable(syntax)}
+		return &failure{code: errs.Unparsable, detail: unparsableText(syntax)}
 	}
 	if errors.As(err, &problems) {
 		return &failure{code: errs.InvalidPolicySet, problems: problems}
@@ -225,8 +225,8 @@ func requestFailure(err error) *failure {
 	return &failure{code: errs.Internal}
 }
 
-// unparsable says where and why a body is no document.
-func unparsable(err *policydoc.SyntaxError) string {
+// unparsableText says where and why a body is no document.
+func unparsableText(err *policydoc.SyntaxError) string {
 	if strings.HasPrefix(err.Error(), "the document") {
 		return err.Error()
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
 )
 
-// apart keeps the requests of people from slowing down the requests of nodes. People have their own
-// way to the store, and readers take turns for the processors. A turn lasts while the answer is
-// made. It does not include the call of the store or the sending of the answer, which a reader can
-// delay. Requests that change something wait for no turn.
-func (s *server) apart(c echo.Context, op *operation, next echo.HandlerFunc) error {
+// separatePeople keeps the requests of people from slowing down the requests of nodes. People have
+// their own way to the store, and readers take turns for the processors. A turn lasts while the
+// answer is made. It does not include the call of the store or the sending of the answer, which a
+// reader can delay. Requests that change something wait for no turn.
+func (s *server) separatePeople(c echo.Context, op *operation, next echo.HandlerFunc) error {
 	r := c.Request()
 	switch {
 	case op.forNodes() || op.waits || !op.checked && op.path != metricsPath:

@@ -22,13 +22,13 @@ const offencesPatience = 500 * time.Millisecond
 // are taken all the same, and not sent again because of that. Offences come before the sections
 // that wait for the store too.
 func (s *server) report(c echo.Context) error {
-	body, err := s.body(c, wire.MaxReport)
+	body, err := s.readBody(c, wire.MaxReport)
 	if err != nil {
 		return err
 	}
 	r, err := wire.DecodeReport(body)
 	if err != nil {
-		return unreadable("report", err)
+		return errUnreadable("report", err)
 	}
 	if len(r.Node) == 0 {
 		return badRequest("the report does not name the node")
@@ -62,14 +62,14 @@ func (s *server) noteLadder(c echo.Context, r *wire.Report) {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
 	defer cancel()
-	if err := s.config.Nodes.Report(ctx, string(r.Node), boot, s.reported(ctx, r.Ladder)); err != nil {
+	if err := s.config.Nodes.Report(ctx, string(r.Node), boot, s.reportedLadder(ctx, r.Ladder)); err != nil {
 		s.config.Log.Debug("a node's ladder could not be stored", "id", requestID(c), "error", err.Error())
 	}
 }
 
-// reported returns a node's ladder with the policies' names. It leaves out policies of a version
-// that this replica does not know.
-func (s *server) reported(ctx context.Context, r *wire.Ladder) nodes.Reported {
+// reportedLadder returns a node's ladder with the policies' names. It leaves out policies of a
+// version that this replica does not know.
+func (s *server) reportedLadder(ctx context.Context, r *wire.Ladder) nodes.Reported {
 	said := nodes.Reported{State: r.Worst.String()}
 	set, _ := s.config.Policies.Current()
 	if len(r.Steps) > 0 && (set == nil || set.Version.Number != r.Version) {

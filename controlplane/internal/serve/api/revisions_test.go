@@ -63,7 +63,7 @@ func TestAReaderHearsOfChanges(t *testing.T) {
 					}
 					return now
 				})
-				if changed := now.since(seen); !slices.Equal(changed, c.changed) {
+				if changed := now.changedSince(seen); !slices.Equal(changed, c.changed) {
 					t.Errorf("changed: %v, want %v", changed, c.changed)
 				}
 				if took := time.Since(begin); took > c.within {

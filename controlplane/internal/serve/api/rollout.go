@@ -27,7 +27,7 @@ func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) 
 	}
 	s.noteHeld(ctx, away, s.config.Hub.Followed())
 	r := view.Rollout
-	census := s.census(ctx, r)
+	census := s.countRollout(ctx, r)
 	both := rollouts.Compare(r, view.Unlike, s.config.Series, s.config.Now())
 	return gen.GetRollout200JSONResponse{
 		Headers: gen.GetRollout200ResponseHeaders{ETag: etag(view.Revision), CacheControl: "no-cache"},
@@ -97,7 +97,7 @@ func (s *server) PutRollout(ctx context.Context, r gen.PutRolloutRequestObject) 
 		}
 		change.AbortIf = &rule
 	}
-	answer, err := s.roll(ctx, "rollout.put", change, r.Params.IfMatch)
+	answer, err := s.stepRollout(ctx, "rollout.put", change, r.Params.IfMatch)
 	return gen.PutRollout200JSONResponse{RolloutStepJSONResponse: answer}, err
 }
 
@@ -105,14 +105,14 @@ func (s *server) PutRollout(ctx context.Context, r gen.PutRolloutRequestObject) 
 func (s *server) DeleteRollout(
 	ctx context.Context, r gen.DeleteRolloutRequestObject,
 ) (gen.DeleteRolloutResponseObject, error) {
-	answer, err := s.roll(ctx, "rollout.delete", policies.RollChange{DryRun: r.Params.DryRun}, r.Params.IfMatch)
+	answer, err := s.stepRollout(ctx, "rollout.delete", policies.RollChange{DryRun: r.Params.DryRun}, r.Params.IfMatch)
 	return gen.DeleteRollout200JSONResponse{RolloutStepJSONResponse: answer}, err
 }
 
-func (s *server) roll(
+func (s *server) stepRollout(
 	ctx context.Context, action string, change policies.RollChange, match gen.IfMatch,
 ) (answer gen.RolloutStepJSONResponse, err error) {
-	change.Entry = entry(ctx, action, "rollout")
+	change.Entry = newEntry(ctx, action, "rollout")
 	percent, dryRun := change.Nodes, change.DryRun
 	change.Expected, change.Any, err = ifMatch(match)
 	if err != nil {
@@ -120,9 +120,9 @@ func (s *server) roll(
 	}
 	out, err := s.config.Policies.Roll(ctx, change)
 	if err != nil {
-		return answer, storeFailure(conflict(err, rolloutChanged))
+		return answer, storeFailure(explainConflict(err, rolloutChanged))
 	}
-	census := s.census(ctx, out.Rollout)
+	census := s.countRollout(ctx, out.Rollout)
 	answer.Body = gen.RolloutStep{Version: out.Rollout.Version, DryRun: dryRun,
 		Rollout: gen.RolloutStepRollout(out.Ended), Nodes: shareText(percent),
 		Seen: census.seen, Chosen: census.chosen, Summary: out.Diff.String(), Diff: out.Diff, Apart: out.Apart}
@@ -138,12 +138,12 @@ func (s *server) roll(
 	return answer, nil
 }
 
-// begun describes the rollout that a change begins; nil for other changes.
-func (s *server) begun(ctx context.Context, out policies.Outcome) *gen.RolloutBegun {
+// describeBegun describes the rollout that a change begins; nil for other changes.
+func (s *server) describeBegun(ctx context.Context, out policies.Outcome) *gen.RolloutBegun {
 	if out.Rollout == nil {
 		return nil
 	}
-	census := s.census(ctx, *out.Rollout)
+	census := s.countRollout(ctx, *out.Rollout)
 	return &gen.RolloutBegun{Nodes: shareText(out.Rollout.Nodes), Seen: census.seen, Chosen: census.chosen,
 		AbortIf: out.Rollout.AbortIf, Bound: rolloutBound, Apart: out.Apart}
 }
@@ -153,7 +153,7 @@ func (s *server) begun(ctx context.Context, out policies.Outcome) *gen.RolloutBe
 // apply it.
 type census struct{ seen, chosen, applied, refused int }
 
-func (s *server) census(ctx context.Context, r policies.Rollout) (c census) {
+func (s *server) countRollout(ctx context.Context, r policies.Rollout) (c census) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	all, _ := s.config.Nodes.List(ctx)

@@ -36,7 +36,7 @@ func (s *server) noteMeasures(m *wire.Measures) {
 
 // GetSeries answers with the decisions over time.
 func (s *server) GetSeries(ctx context.Context, r gen.GetSeriesRequestObject) (gen.GetSeriesResponseObject, error) {
-	size, _, err := page(r.Params.PageSize, "")
+	size, _, err := readPage(r.Params.PageSize, "")
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (s *server) knowSeries(ctx context.Context, q series.Query) error {
 func (s *server) CompareSeries(
 	_ context.Context, r gen.CompareSeriesRequestObject,
 ) (gen.CompareSeriesResponseObject, error) {
-	size, _, err := page(r.Params.PageSize, "")
+	size, _, err := readPage(r.Params.PageSize, "")
 	if err != nil {
 		return nil, err
 	}

@@ -32,9 +32,9 @@ func cookieName(secure bool) string {
 	return "weir-session"
 }
 
-// secure reports whether the browser speaks TLS, to this process or to a proxy before it. A caller
-// that invents the header changes only the name of its own cookie.
-func secure(r *http.Request) bool {
+// isSecure reports whether the browser speaks TLS, to this process or to a proxy before it. A
+// caller that invents the header changes only the name of its own cookie.
+func isSecure(r *http.Request) bool {
 	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }
 
@@ -61,7 +61,7 @@ var errForeignPage = &failure{code: errs.Forbidden,
 
 // sessionCookie returns the text of the session's cookie, empty if there is none.
 func sessionCookie(r *http.Request) string {
-	c, err := r.Cookie(cookieName(secure(r)))
+	c, err := r.Cookie(cookieName(isSecure(r)))
 	if err != nil {
 		return ""
 	}
@@ -86,7 +86,7 @@ func (s *server) inSession(c echo.Context, sealed string) (secret string, err er
 func (s *server) sessionKey() (key [32]byte, err error) {
 	deployment, err := s.config.Hub.Secret()
 	if err != nil {
-		return key, &failure{code: errs.StoreUnavailable, detail: reason(err), cause: err, quiet: true}
+		return key, &failure{code: errs.StoreUnavailable, detail: followError(err), cause: err, quiet: true}
 	}
 	return auth.SessionKey(deployment), nil
 }
@@ -128,9 +128,9 @@ func (s *server) login(c echo.Context) error {
 	secret := strings.TrimSpace(body.Token)
 	token, err := s.config.Tokens.Find(secret)
 	if err != nil {
-		return s.unauthorized(c, token, err)
+		return s.refuseToken(c, token, err)
 	}
-	if err := s.welcome(c, nil); err != nil {
+	if err := s.welcomeCaller(c, nil); err != nil {
 		return err
 	}
 	if !token.Role.May(auth.Viewer) {
@@ -146,7 +146,7 @@ func (s *server) login(c echo.Context) error {
 	rand.Read(nonce[:]) // It never fails.
 	s.setCookie(c, auth.Session{Secret: secret, Ends: ends}.Seal(key, nonce), ends)
 	s.config.Log.Info("login to the console", "id", requestID(c), "token", token.Name, "role", token.Role,
-		"address", s.origin(c.Request()), "ends", ends.UTC().Format(time.RFC3339))
+		"address", s.originOf(c.Request()), "ends", ends.UTC().Format(time.RFC3339))
 	return s.sendSession(c, token)
 }
 
@@ -176,7 +176,7 @@ func (s *server) logout(c echo.Context) error {
 
 // setCookie sets the session's cookie until it ends; an empty one is taken back.
 func (s *server) setCookie(c echo.Context, value string, ends time.Time) {
-	safe := secure(c.Request())
+	safe := isSecure(c.Request())
 	cookie := &http.Cookie{Name: cookieName(safe), Value: value, Path: "/", HttpOnly: true, Secure: safe,
 		SameSite: http.SameSiteStrictMode, MaxAge: -1}
 	if value != "" {

@@ -21,8 +21,8 @@ import (
 type subject struct {
 	policy   string
 	consumer *keyhash.Key
-	// foundAs has the consumers as which the versions in force find the caller. It replaces consumer
-	// if consumer is nil.
+	// foundAs has the consumers as which the versions in force find the caller. It replaces
+	// consumer if consumer is nil.
 	foundAs []foundIn
 	// keys are the partition keys that are known to be the caller's.
 	keys []bucketKey
@@ -37,17 +37,17 @@ const BannedBySet = "banned.client_ips of the policy set"
 func (s *server) standingOf(ctx context.Context, who subject) (all []gen.Standing, complete bool) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	all = s.ordered(who, true)
+	all = s.ordersAbout(who, true)
 	bans := s.bansOf(who)
 	special, complete := s.specialOf(ctx, who)
 	all = append(append(all, bans...), special...)
 	all = append(all, s.penaltiesOf(who)...)
-	s.lift(all, who)
-	return append(all, s.ordered(who, false)...), complete
+	s.markLifted(all, who)
+	return append(all, s.ordersAbout(who, false)...), complete
 }
 
-// lift marks the bans and penalties that refuse nothing meanwhile.
-func (s *server) lift(all []gen.Standing, who subject) {
+// markLifted marks the bans and penalties that refuse nothing meanwhile.
+func (s *server) markLifted(all []gen.Standing, who subject) {
 	off := s.allOff()
 	for i := range all {
 		one := &all[i]
@@ -74,10 +74,10 @@ func (s *server) isOff(k bucketKey) bool {
 	return s.enforcedFor(k.policy, "", k.partition.Share()) == policy.EnforcedOff
 }
 
-// ordered returns the orders in force that switch limits of the caller off or into shadow. If
+// ordersAbout returns the orders in force that switch limits of the caller off or into shadow. If
 // everything is true, it returns only the order that switches everything off, which lifts bans too.
 // Otherwise it returns the other orders.
-func (s *server) ordered(who subject, everything bool) (all []gen.Standing) {
+func (s *server) ordersAbout(who subject, everything bool) (all []gen.Standing) {
 	for _, o := range s.switchedOff() {
 		lifts := o.Policy == "" && o.Tier == "" && o.Percent == 100 && o.State == enforcement.Off
 		other := who.policy != "" && o.Policy != "" && o.Policy != who.policy
@@ -132,7 +132,7 @@ func (s *server) bannedBySets(k bucketKey) (all []gen.Standing) {
 		if part.Kind != policy.PartClientIP {
 			continue
 		}
-		by := func(c *policies.Compiled) bool { return c != nil && holds(c.Set.Banned, k.values[i].Text) }
+		by := func(c *policies.Compiled) bool { return c != nil && hasAddress(c.Set.Banned, k.values[i].Text) }
 		one := gen.Standing{What: gen.StandingWhatBan, Reason: BannedBySet}
 		switch current, draft := by(active.Current), by(active.Draft); {
 		case current && !draft && active.Draft != nil:
@@ -147,8 +147,8 @@ func (s *server) bannedBySets(k bucketKey) (all []gen.Standing) {
 	return all
 }
 
-// holds reports whether one of the ranges has an address, as partitions have it.
-func holds(ranges []policy.Range, address []byte) bool {
+// hasAddress reports whether one of the ranges has an address, as partitions have it.
+func hasAddress(ranges []policy.Range, address []byte) bool {
 	addr, ok := netip.AddrFromSlice(address)
 	if !ok {
 		return false
@@ -224,7 +224,7 @@ func (s *server) penaltiesOf(who subject) (all []gen.Standing) {
 		add(penalties.Query{Consumer: one.Key.String()})
 	}
 	for _, k := range who.keys {
-		if keys, err := s.punished(k); err == nil {
+		if keys, err := s.penaltyKeysOf(k); err == nil {
 			add(penalties.Query{Keys: keys})
 		}
 	}
@@ -245,7 +245,7 @@ func (s *server) keysOf(id, source string) (keys []bucketKey, err error) {
 		if !byConsumer {
 			continue
 		}
-		k, err := s.key(name, gen.GetKeyParams{Partition: []string{"consumer:" + id}, Source: source})
+		k, err := s.findKey(name, gen.GetKeyParams{Partition: []string{"consumer:" + id}, Source: source})
 		if err != nil {
 			return nil, err
 		}

@@ -47,9 +47,9 @@ type foundIn struct {
 	version uint64
 }
 
-// meets reports whether the caller's tier has a bucket, which both versions in force may have. It
-// notes the version if the caller has that tier in one of two.
-func (a *asker) meets(at *place) bool {
+// hasBucketTier reports whether the caller's tier has a bucket, which both versions in force may
+// have. It notes the version if the caller has that tier in one of two.
+func (a *asker) hasBucketTier(at *place) bool {
 	if at.tier == "" || at.version != 0 {
 		return at.tier == "" || at.tier == a.tiers[at.By]
 	}
@@ -69,7 +69,7 @@ func (a *asker) meets(at *place) bool {
 // key looks like an unused key, so that the answer reveals nothing else.
 func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen.GetUsageResponseObject, error) {
 	// Identify the caller.
-	secret, current, who, err := s.asks(ctx)
+	secret, current, who, err := s.identifyAsker(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,16 +82,16 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	about := subject{foundAs: who.foundAs}
 	for _, k := range s.keysOfAsker(secret, current, who) {
 		about.keys = append(about.keys, k)
-		places, err := s.places(ctx, k)
+		places, err := s.placesOfKey(ctx, k)
 		if err != nil {
 			return nil, storeFailure(err)
 		}
 		for _, at := range places {
 			if at.isLocal() || at.Policy.Enforced == policy.EnforcedOff ||
-				!who.meets(&at) || len(answer.Body.Limits) == maxUsage {
+				!who.hasBucketTier(&at) || len(answer.Body.Limits) == maxUsage {
 				continue
 			}
-			held, err := s.bucket(ctx, at, lease.Change{}, audit.Entry{})
+			held, err := s.readBucket(ctx, at, lease.Change{}, audit.Entry{})
 			if err != nil {
 				return nil, storeFailure(err)
 			}
@@ -109,8 +109,8 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	return answer, nil
 }
 
-// asks identifies the caller who asks for its remaining quota, and checks whether it may.
-func (s *server) asks(ctx context.Context) (secret [16]byte, by *policies.Compiled, who asker, err error) {
+// identifyAsker identifies the caller who asks for its remaining quota, and checks whether it may.
+func (s *server) identifyAsker(ctx context.Context) (secret [16]byte, by *policies.Compiled, who asker, err error) {
 	by, _ = s.config.Policies.Current()
 	secret, err = s.config.Hub.Secret()
 	switch {
@@ -150,7 +150,7 @@ func askerOf(secret [16]byte, current, draft *policies.Compiled, header http.Hea
 		asked = true
 		found, ok, wrong := senderOf(version.Set, header)
 		if ok {
-			who.add(secret, version, found, draft != nil)
+			who.addVersion(secret, version, found, draft != nil)
 		}
 		err = cmp.Or(err, wrong)
 		places = appendNew(places, version.Set.Identity.Consumer)
@@ -166,8 +166,8 @@ func askerOf(secret [16]byte, current, draft *policies.Compiled, header http.Hea
 	return who, err
 }
 
-// add notes the caller as a version finds it.
-func (a *asker) add(secret [16]byte, by *policies.Compiled, found sender, rolledOut bool) {
+// addVersion notes the caller as a version finds it.
+func (a *asker) addVersion(secret [16]byte, by *policies.Compiled, found sender, rolledOut bool) {
 	a.by[by] = found
 	if a.first == nil {
 		a.first, a.sender = by, found
@@ -275,7 +275,7 @@ func (s *server) keysOfAsker(secret [16]byte, current *policies.Compiled, who as
 			}
 		}
 		if len(found) > 0 {
-			keys = append(keys, s.joined(found))
+			keys = append(keys, s.joinKeys(found))
 		}
 	}
 	return keys

@@ -23,16 +23,17 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// obey lets a request pass if the description allows it: the caller has the required role, and the
-// parameters, headers and body match. The router answers requests that no operation describes.
-func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
+// obeyContract lets a request pass if the description allows it: the caller has the required role,
+// and the parameters, headers and body match. The router answers requests that no operation
+// describes.
+func (s *server) obeyContract(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		op := s.contract.operations[c.Request().Method+" "+c.Path()]
 		if op == nil {
 			return next(c)
 		}
 		who := caller{
-			from: s.origin(c.Request()), answer: c.Response().Header(), header: c.Request().Header, id: requestID(c),
+			from: s.originOf(c.Request()), answer: c.Response().Header(), header: c.Request().Header, id: requestID(c),
 			accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
 		// Authorize the caller.
 		if !op.open {
@@ -49,15 +50,15 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 		// Check the request against the description.
 		if op.checked {
 			if !op.waits {
-				defer bounded(c)()
+				defer boundStoreTime(c)()
 			}
-			if err := op.check(c); err != nil {
+			if err := op.checkRequest(c); err != nil {
 				return err
 			}
 		}
 		// Run the handler. Note a node whose message is refused.
 		c.SetRequest(c.Request().WithContext(withCaller(c.Request().Context(), who)))
-		err := s.apart(c, op, next)
+		err := s.separatePeople(c, op, next)
 		if f := (*failure)(nil); op.forNodes() && errors.As(err, &f) &&
 			(f.code == errs.BadRequest || f.code == errs.OtherProtocol) {
 			s.noteNode(c, op, f.detail)
@@ -66,7 +67,7 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-func (op *operation) check(c echo.Context) error {
+func (op *operation) checkRequest(c echo.Context) error {
 	c.Request().URL.RawQuery = plainShare(c.Request().URL.RawQuery)
 	if err := op.checkQuery(c.Request().URL); err != nil {
 		return err
@@ -126,7 +127,7 @@ func (op *operation) checkParameters(c echo.Context) error {
 		}
 		err := openapi3filter.ValidateParameter(r.Context(), input, p)
 		if err != nil || looseBool(p, input.QueryParams) {
-			wrong = append(wrong, p.Name+" "+must(p))
+			wrong = append(wrong, p.Name+" "+describeValues(p))
 		}
 	}
 	switch {
@@ -148,8 +149,8 @@ func looseBool(p *openapi3.Parameter, query url.Values) bool {
 	return value != "true" && value != "false"
 }
 
-// must describes the values that a parameter may have.
-func must(p *openapi3.Parameter) string {
+// describeValues describes the values that a parameter may have.
+func describeValues(p *openapi3.Parameter) string {
 	if text, ok := p.Extensions["x-must"].(string); ok {
 		return text
 	}
@@ -197,7 +198,7 @@ func (op *operation) checkBody(c echo.Context) error {
 	}
 	if err := op.json.Schema.Value.VisitJSON(value, openapi3.VisitAsRequest(), openapi3.MultiErrors()); err != nil {
 		problems := bodyProblems(nil, err)
-		if formed(err) {
+		if isWellFormed(err) {
 			return &failure{code: errs.BadRequest, problems: problems,
 				detail: strings.ReplaceAll(problems.Error(), "\n", "; ")}
 		}
@@ -242,12 +243,12 @@ func bodyProblems(problems policy.Problems, err error) policy.Problems {
 	return append(problems, policy.Problem{Path: fieldPath(path), Reason: fieldReason(wrong)})
 }
 
-// formed reports whether a body has the fields that it should and of the right types, and only
-// values are wrong: an example would not help.
-func formed(err error) bool {
+// isWellFormed reports whether a body has the fields that it should and of the right types, and
+// only values are wrong: an example would not help.
+func isWellFormed(err error) bool {
 	var several openapi3.MultiError
 	if errors.As(err, &several) {
-		return !slices.ContainsFunc(several, func(one error) bool { return !formed(one) })
+		return !slices.ContainsFunc(several, func(one error) bool { return !isWellFormed(one) })
 	}
 	var wrong *openapi3.SchemaError
 	if !errors.As(err, &wrong) {
@@ -277,7 +278,7 @@ func fieldReason(wrong *openapi3.SchemaError) string {
 		}
 	case "enum":
 		if wrong.Schema != nil {
-			return "must be " + alternatives(wrong.Schema.Enum) + notThat(wrong.Value)
+			return "must be " + listValues(wrong.Schema.Enum) + notThat(wrong.Value)
 		}
 	}
 	if wrong.Schema != nil {
@@ -288,8 +289,8 @@ func fieldReason(wrong *openapi3.SchemaError) string {
 	return wrong.Reason + notThat(wrong.Value)
 }
 
-// alternatives lists the values that a field may have, in words.
-func alternatives(values []any) string {
+// listValues lists the values that a field may have, in words.
+func listValues(values []any) string {
 	words := make([]string, len(values))
 	for i, value := range values {
 		words[i] = fmt.Sprint(value)

@@ -16,7 +16,7 @@ import (
 func (s *server) ListVersions(
 	ctx context.Context, r gen.ListVersionsRequestObject,
 ) (gen.ListVersionsResponseObject, error) {
-	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
+	size, token, err := readPage(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (s *server) Rollback(ctx context.Context, r gen.RollbackRequestObject) (gen
 		return nil, err
 	}
 	out, err := s.config.Policies.Rollback(ctx, r.Version, change)
-	answer, err := s.changed(ctx, change, out, versionFailure(err))
+	answer, err := s.answerChange(ctx, change, out, versionFailure(err))
 	return gen.Rollback200JSONResponse{ChangeJSONResponse: answer}, err
 }
 

@@ -62,7 +62,7 @@ func Split(n int64, wants []int64, first int) []int64 {
 	for n > 0 && open > 0 {
 		even := n / int64(open)
 		if even == 0 {
-			return spread(shares, wants, n, first)
+			return spreadRest(shares, wants, n, first)
 		}
 		for i, want := range wants {
 			if want <= shares[i] {
@@ -79,8 +79,8 @@ func Split(n int64, wants []int64, first int) []int64 {
 	return shares
 }
 
-// spread gives the last n tokens, fewer than there are takers, one each.
-func spread(shares, wants []int64, n int64, first int) []int64 {
+// spreadRest gives the last n tokens, fewer than there are takers, one each.
+func spreadRest(shares, wants []int64, n int64, first int) []int64 {
 	for i := range wants {
 		at := (first + i) % len(wants)
 		if n > 0 && wants[at] > shares[at] {

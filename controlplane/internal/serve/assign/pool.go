@@ -75,7 +75,7 @@ func (p *Pool) Open(now quota.Instant, f Figures, jitter int64) (r Round, forgot
 	// Forget the silent and the idle filters that are due.
 	p.holders = slices.DeleteFunc(p.holders, func(h holder) bool {
 		silent := h.demand.gone(now)
-		if h.due > now || !silent && !idle(h.demand, now, p.ttl) {
+		if h.due > now || !silent && !isIdle(h.demand, now, p.ttl) {
 			return false
 		}
 		forgotten = append(forgotten, Forgotten{h.filter, silent})
@@ -86,20 +86,20 @@ func (p *Pool) Open(now quota.Instant, f Figures, jitter int64) (r Round, forgot
 	for i := range p.holders {
 		demands[i] = p.holders[i].demand
 	}
-	ttl, rates, all := plan(f, demands)
-	r.TTL, r.Span = ttl, span(ttl, jitter)
+	ttl, rates, all := planRates(f, demands)
+	r.TTL, r.Span = ttl, roundLength(ttl, jitter)
 	for i := range p.holders {
 		if due := p.holders[i].due; due > now {
 			r.Span = min(r.Span, quota.Span(due-now))
 		}
 	}
 	// Ask for the tokens of the filters that are due.
-	spare := surplus(f, len(p.holders), all, r.Span)
+	spare := surplusPerFilter(f, len(p.holders), all, r.Span)
 	for i := range p.holders {
 		if p.holders[i].due <= now {
 			n := rates[i] * float64(r.Span) / float64(quota.Second)
 			r.Filters = append(r.Filters, p.holders[i].filter)
-			r.Wants = append(r.Wants, min(want(n, all > f.Rate, spare), f.Burst, MaxTokens))
+			r.Wants = append(r.Wants, min(wantedTokens(n, all > f.Rate, spare), f.Burst, MaxTokens))
 		}
 	}
 	p.ttl = ttl

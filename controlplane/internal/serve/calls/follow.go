@@ -57,7 +57,7 @@ func (f *Follower) View() *View { return f.view.Load() }
 // stays.
 func (f *Follower) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := f.step(ctx); err != nil && ctx.Err() == nil {
+		if err := f.takeNews(ctx); err != nil && ctx.Err() == nil {
 			f.log.Debug("calls to the gRPC services are decided as before", "error", err.Error())
 			select {
 			case <-ctx.Done():
@@ -82,9 +82,9 @@ func (f *Follower) Look() error {
 	}
 }
 
-// step takes in one piece of news, or the end of an order.
-func (f *Follower) step(ctx context.Context) error {
-	timed, cancel := context.WithTimeout(ctx, f.patience())
+// takeNews takes in one piece of news, or the end of an order.
+func (f *Follower) takeNews(ctx context.Context) error {
+	timed, cancel := context.WithTimeout(ctx, f.timeToWait())
 	defer cancel()
 	news, fresh, err := f.hub.Wait(timed, f.seen)
 	if err != nil || ctx.Err() != nil {
@@ -123,8 +123,8 @@ func (f *Follower) takeIn(ctx context.Context, news push.News) error {
 	return err
 }
 
-// patience returns the time to wait for news: no longer than until the next order ends.
-func (f *Follower) patience() time.Duration {
+// timeToWait returns the time to wait for news: no longer than until the next order ends.
+func (f *Follower) timeToWait() time.Duration {
 	view := f.View()
 	if view == nil || view.ends == 0 {
 		return waitTime

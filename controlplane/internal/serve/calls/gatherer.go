@@ -61,10 +61,10 @@ func (g *Gatherer) Begin() {
 // once: proxies repeat entries in several descriptors.
 func (g *Gatherer) Add(e Entry) bool {
 	kind, name, _ := strings.Cut(e.Key, ":")
-	if e.Value == "" || !g.speaks(e.Key, kind) {
+	if e.Value == "" || !g.isPart(e.Key, kind) {
 		return false
 	}
-	if g.has(e) {
+	if g.hasEntry(e) {
 		return true
 	}
 	g.seen = append(g.seen, e)
@@ -72,26 +72,26 @@ func (g *Gatherer) Add(e Entry) bool {
 	case keyRemote, keyClientIP:
 		g.remote = e.Value
 	case keyMethod:
-		g.header(":method", e.Value)
+		g.addHeader(":method", e.Value)
 	case keyHost:
-		g.header(":authority", e.Value)
+		g.addHeader(":authority", e.Value)
 	case keyPath:
-		g.header(":path", e.Value)
+		g.addHeader(":path", e.Value)
 	default:
 		source, _ := policy.ParseIdentity(kind)
-		g.source(policy.Source{Kind: source, Name: name}, e.Value)
+		g.putSource(policy.Source{Kind: source, Name: name}, e.Value)
 	}
 	return true
 }
 
-// source puts a value into the request at the place where the source looks for it.
-func (g *Gatherer) source(s policy.Source, value string) {
+// putSource puts a value into the request at the place where the source looks for it.
+func (g *Gatherer) putSource(s policy.Source, value string) {
 	switch s.Kind {
 	case policy.SourceHeader:
-		g.header(strings.ToLower(s.Name), value)
+		g.addHeader(strings.ToLower(s.Name), value)
 	case policy.SourceCookie:
 		if !strings.ContainsRune(value, ';') {
-			g.header("cookie", s.Name+"="+value)
+			g.addHeader("cookie", s.Name+"="+value)
 		}
 	case policy.SourceQuery:
 		if len(g.query) > 0 {
@@ -103,8 +103,8 @@ func (g *Gatherer) source(s policy.Source, value string) {
 	}
 }
 
-// speaks reports whether a key is spelled like a part of a partition.
-func (g *Gatherer) speaks(key, kind string) bool {
+// isPart reports whether a key is spelled like a part of a partition.
+func (g *Gatherer) isPart(key, kind string) bool {
 	switch kind {
 	case keyRemote, keyClientIP, keyMethod, keyHost, keyPath:
 		return key == kind
@@ -117,7 +117,7 @@ func (g *Gatherer) speaks(key, kind string) bool {
 	return len(key) > len(kind)+1 && key[len(kind)+1] != ':'
 }
 
-func (g *Gatherer) has(e Entry) bool {
+func (g *Gatherer) hasEntry(e Entry) bool {
 	for _, one := range g.seen {
 		if one == e || one.Key == e.Key && (one.Key == keyMethod || one.Key == keyHost || one.Key == keyPath) {
 			return true
@@ -126,7 +126,7 @@ func (g *Gatherer) has(e Entry) bool {
 	return false
 }
 
-func (g *Gatherer) header(name, value string) {
+func (g *Gatherer) addHeader(name, value string) {
 	g.headers = append(g.headers, match.Header{Name: []byte(name), Value: []byte(value)})
 }
 

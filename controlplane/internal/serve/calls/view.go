@@ -42,11 +42,11 @@ func NewView(snapshot []byte, set *policy.Set, orders *wire.Enforcement, unix in
 		if !m.IsOfCalls() {
 			continue
 		}
-		v.inOrder.add(m.Domain, shape{uint32(i), m.Descriptors})
+		v.inOrder.addShape(m.Domain, shape{uint32(i), m.Descriptors})
 		sorted := slices.SortedStableFunc(slices.Values(m.Descriptors), func(a, b policy.EntryMatch) int {
 			return strings.Compare(a.Name, b.Name)
 		})
-		v.anyOrder.add(m.Domain, shape{uint32(i), sorted})
+		v.anyOrder.addShape(m.Domain, shape{uint32(i), sorted})
 	}
 	return v, nil
 }
@@ -60,13 +60,13 @@ func (v *View) endsBy(expires, unix int64) {
 // Find calls back for each policy that is for calls of a domain with a descriptor of these entries;
 // without entries, for each that is for calls and for no descriptor. Keys is memory to use.
 func (v *View) Find(domain string, entries []Entry, keys []byte, each func(number uint32)) []byte {
-	return v.inOrder.find(domain, entries, keys, each)
+	return v.inOrder.findPolicies(domain, entries, keys, each)
 }
 
 // FindAnyOrder does the same as Find for entries without a meaningful order. They must be sorted by
 // key.
 func (v *View) FindAnyOrder(domain string, sorted []Entry, each func(number uint32)) {
-	v.anyOrder.find(domain, sorted, nil, each)
+	v.anyOrder.findPolicies(domain, sorted, nil, each)
 }
 
 // shape describes the descriptors that a policy, given by its number, is for.
@@ -80,7 +80,7 @@ type shape struct {
 // empty.
 type shapes map[string]map[string][]shape
 
-func (s *shapes) add(domain string, one shape) {
+func (s *shapes) addShape(domain string, one shape) {
 	var keys []byte
 	for i := range one.conditions {
 		keys = appendKey(keys, one.conditions[i].Name)
@@ -102,8 +102,8 @@ func appendKey(keys []byte, key string) []byte {
 	return append(append(keys, byte(len(key)>>8), byte(len(key))), key...)
 }
 
-// find calls back for the policies of a domain, and then for the policies of any domain.
-func (s shapes) find(domain string, entries []Entry, keys []byte, each func(number uint32)) []byte {
+// findPolicies calls back for the policies of a domain, and then for the policies of any domain.
+func (s shapes) findPolicies(domain string, entries []Entry, keys []byte, each func(number uint32)) []byte {
 	keys = keys[:0]
 	for i := range entries {
 		if len(entries[i].Key) > policy.MaxKey {
@@ -112,19 +112,19 @@ func (s shapes) find(domain string, entries []Entry, keys []byte, each func(numb
 		keys = appendKey(keys, entries[i].Key)
 	}
 	for _, one := range s[domain][string(keys)] {
-		one.meet(entries, each)
+		one.callIfMet(entries, each)
 	}
 	if domain != "" {
 		for _, one := range s[""][string(keys)] {
-			one.meet(entries, each)
+			one.callIfMet(entries, each)
 		}
 	}
 	return keys
 }
 
-// meet calls back if the values of a descriptor's entries meet the policy's conditions. The keys
-// are already the right keys.
-func (s shape) meet(entries []Entry, each func(number uint32)) {
+// callIfMet calls back if the values of a descriptor's entries meet the policy's conditions. The
+// keys are already the right keys.
+func (s shape) callIfMet(entries []Entry, each func(number uint32)) {
 	for i := range s.conditions {
 		if !s.conditions[i].Meets(entries[i].Value) {
 			return

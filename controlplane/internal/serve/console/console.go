@@ -49,13 +49,13 @@ func filesOf(from fs.FS) (map[string]File, error) {
 		if !known {
 			return nil, fmt.Errorf("the console has %s, which is of no known kind", entry.Name())
 		}
-		files[entry.Name()] = File{kind, body, zip(body), entry.Name() != Index}
+		files[entry.Name()] = File{kind, body, zipFile(body), entry.Name() != Index}
 	}
 	return files, nil
 }
 
-// zip compresses a file; writing to memory does not fail.
-func zip(body []byte) []byte {
+// zipFile compresses a file; writing to memory does not fail.
+func zipFile(body []byte) []byte {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression)
 	w.Write(body)

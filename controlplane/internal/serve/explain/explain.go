@@ -106,27 +106,27 @@ func Of(c Config, r Request) (e Explanation, err error) {
 		e.Exempt, err = x.exemptBy()
 	}
 	if err == nil {
-		e.Misses, err = x.misses(e.Whose)
+		e.Misses, err = x.listMisses(e.Whose)
 	}
 	if err == nil {
-		e.Caller, err = x.caller()
+		e.Caller, err = x.findCaller()
 	}
 	return e, err
 }
 
-// caller asks a policy for all requests that counts by consumer.
-func (x *explainer) caller() (*match.Value, error) {
+// findCaller asks a policy for all requests that counts by consumer.
+func (x *explainer) findCaller() (*match.Value, error) {
 	if len(x.View.Set.Identity.Consumer) == 0 {
 		return nil, nil
 	}
-	all, err := plain()
+	all, err := plainPolicy()
 	if err != nil {
 		return nil, err
 	}
 	all.Name, all.Partition = "c", []policy.Part{{Kind: policy.PartConsumer}}
-	set := x.bare()
+	set := x.bareSet()
 	set.Policies = []policy.Policy{all}
-	ix, err := x.load(set)
+	ix, err := x.loadSet(set)
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +138,8 @@ func (x *explainer) caller() (*match.Value, error) {
 	return nil, nil
 }
 
-// plain returns a policy without conditions.
-func plain() (policy.Policy, error) {
+// plainPolicy returns a policy without conditions.
+func plainPolicy() (policy.Policy, error) {
 	one, err := policy.NewLimit(policy.Counting{}, 1, quota.Second, 0)
 	return policy.Policy{Limits: []policy.Limit{one}, Cost: policy.Cost{Fixed: 1}, Mode: policy.ModeLocal,
 		OnFailure: policy.DefaultOnFailure, Enforced: policy.EnforcedAll}, err
@@ -170,8 +170,8 @@ func (x *explainer) attributes(ix *match.Index) match.Attributes {
 	return a
 }
 
-// load compiles a policy set that is made for a question.
-func (x *explainer) load(set *policy.Set) (*match.Index, error) {
+// loadSet compiles a policy set that is made for a question.
+func (x *explainer) loadSet(set *policy.Set) (*match.Index, error) {
 	ix := new(match.Index)
 	return ix, ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: x.Secret, Set: set}))
 }
@@ -189,9 +189,9 @@ func (x *explainer) exemptBy() (string, error) {
 		{"exempt.paths", policy.Exempt{Paths: all.Paths}},
 		{"exempt.consumers", policy.Exempt{Consumers: all.Consumers}},
 	} {
-		set := x.bare()
+		set := x.bareSet()
 		set.Exempt = one.only
-		ix, err := x.load(set)
+		ix, err := x.loadSet(set)
 		if err != nil {
 			return "", err
 		}
@@ -204,9 +204,9 @@ func (x *explainer) exemptBy() (string, error) {
 	return "", nil
 }
 
-// bare returns the policy set without its policies, bans and exemptions. The settings for reading
-// requests stay.
-func (x *explainer) bare() *policy.Set {
+// bareSet returns the policy set without its policies, bans and exemptions. The settings for
+// reading requests stay.
+func (x *explainer) bareSet() *policy.Set {
 	set := *x.View.Set
 	set.Policies, set.Banned, set.Exempt, set.Priorities = nil, nil, policy.Exempt{}, nil
 	return &set

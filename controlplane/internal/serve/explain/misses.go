@@ -19,10 +19,10 @@ type condition struct {
 	fails string
 }
 
-// misses returns the policies that the request does not meet. It leaves out policies for calls of
-// Envoy's own filters: a request has no descriptors.
-func (x *explainer) misses(met []match.Whose) (all []Miss, err error) {
-	bare, err := plain()
+// listMisses returns the policies that the request does not meet. It leaves out policies for calls
+// of Envoy's own filters: a request has no descriptors.
+func (x *explainer) listMisses(met []match.Whose) (all []Miss, err error) {
+	bare, err := plainPolicy()
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (x *explainer) misses(met []match.Whose) (all []Miss, err error) {
 	for i := range x.View.Set.Policies {
 		p := &x.View.Set.Policies[i]
 		is := slices.ContainsFunc(met, func(w match.Whose) bool { return int(w.Policy) == i })
-		if p.Match.IsOfCalls() || is && !x.skips(p, met, i) {
+		if p.Match.IsOfCalls() || is && !x.skipsPolicy(p, met, i) {
 			continue
 		}
 		miss := Miss{Policy: p}
@@ -42,29 +42,29 @@ func (x *explainer) misses(met []match.Whose) (all []Miss, err error) {
 		all = append(all, miss)
 	}
 	for some := range slices.Chunk(asked, atOnce) {
-		if err := x.ask(some, all); err != nil {
+		if err := x.askConditions(some, all); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// skips reports whether a policy leaves out a request that lacks a part of its key.
-func (x *explainer) skips(p *policy.Policy, met []match.Whose, number int) bool {
+// skipsPolicy reports whether a policy leaves out a request that lacks a part of its key.
+func (x *explainer) skipsPolicy(p *policy.Policy, met []match.Whose, number int) bool {
 	at := slices.IndexFunc(met, func(w match.Whose) bool { return int(w.Policy) == number })
 	return p.IfAbsent == policy.AbsentSkip &&
 		slices.ContainsFunc(met[at].Values, func(v match.Value) bool { return v.Absent })
 }
 
-// ask lets the matcher decide which of the conditions hold, and adds the failed conditions to the
-// misses.
-func (x *explainer) ask(some []condition, all []Miss) error {
-	set := x.bare()
+// askConditions lets the matcher decide which of the conditions hold, and adds the failed
+// conditions to the misses.
+func (x *explainer) askConditions(some []condition, all []Miss) error {
+	set := x.bareSet()
 	for i := range some {
 		some[i].alone.Name = fmt.Sprint("c", i)
 		set.Policies = append(set.Policies, some[i].alone)
 	}
-	ix, err := x.load(set)
+	ix, err := x.loadSet(set)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (x *explainer) conditions(p *policy.Policy, plain policy.Policy) (all []con
 	for i := range m.Headers {
 		h := &m.Headers[i]
 		add(func(alone *policy.Policy) { alone.Match.Headers = m.Headers[i : i+1] },
-			"header %s is %s, and must %s", h.Name, x.header(h.Name), wanted(h))
+			"header %s is %s, and must %s", h.Name, x.headerValue(h.Name), wantedWords(h))
 	}
 	if len(m.ClientIPs) > 0 {
 		add(func(alone *policy.Policy) { alone.Match.ClientIPs = m.ClientIPs },
@@ -160,8 +160,8 @@ func (x *explainer) conditions(p *policy.Policy, plain policy.Policy) (all []con
 	return all
 }
 
-// header returns the request's value of a header, for people.
-func (x *explainer) header(name string) string {
+// headerValue returns the request's value of a header, for people.
+func (x *explainer) headerValue(name string) string {
 	var values []string
 	for _, h := range x.request.Headers {
 		if h.Is(name) {
@@ -174,8 +174,8 @@ func (x *explainer) header(name string) string {
 	return fmt.Sprintf("%q", strings.Join(values, ","))
 }
 
-// wanted returns the words for a header condition, like: be absent.
-func wanted(h *policy.HeaderMatch) string {
+// wantedWords returns the words for a header condition, like: be absent.
+func wantedWords(h *policy.HeaderMatch) string {
 	switch h.Op {
 	case policy.HeaderAbsent:
 		return "be absent"

@@ -157,7 +157,7 @@ func (s *Server) options() []grpc.ServerOption {
 			MaxConnectionIdle: idleTime, Time: probe, Timeout: sign,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: probeLeast, PermitWithoutStream: true}),
-		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
+		grpc.UnaryInterceptor(s.answerUnary), grpc.StreamInterceptor(s.serveStream),
 	}
 }
 

@@ -26,13 +26,13 @@ import (
 // that a token must protect.
 const openPrefix = "/grpc.health.v1.Health/"
 
-// unary answers a unary call.
-func (s *Server) unary(
+// answerUnary answers a unary call.
+func (s *Server) answerUnary(
 	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
 ) (answer any, err error) {
-	o := s.observe(ctx, info.FullMethod)
-	defer func() { err = o.end(err, recover()) }()
-	if err := s.admit(ctx, info.FullMethod); err != nil {
+	o := s.observeCall(ctx, info.FullMethod)
+	defer func() { err = o.endCall(err, recover()) }()
+	if err := s.admitCall(ctx, info.FullMethod); err != nil {
 		return nil, err
 	}
 	if !s.calls.Take() {
@@ -48,13 +48,13 @@ func (s *Server) unary(
 	return handle(ctx, request)
 }
 
-// stream serves a stream.
-func (s *Server) stream(
+// serveStream serves a stream.
+func (s *Server) serveStream(
 	by any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
 ) (err error) {
-	o := s.observe(stream.Context(), info.FullMethod)
-	defer func() { err = o.end(err, recover()) }()
-	if err := s.admit(stream.Context(), info.FullMethod); err != nil {
+	o := s.observeCall(stream.Context(), info.FullMethod)
+	defer func() { err = o.endCall(err, recover()) }()
+	if err := s.admitCall(stream.Context(), info.FullMethod); err != nil {
 		return err
 	}
 	if !s.streams.Take() {
@@ -102,21 +102,21 @@ type observed struct {
 	start  time.Time
 }
 
-func (s *Server) observe(ctx context.Context, method string) observed {
+func (s *Server) observeCall(ctx context.Context, method string) observed {
 	o := observed{server: s, method: method, start: s.config.Now()}
-	o.ctx, o.span = s.config.Tracing.Call(ctx, method, func(name string) string { return header(ctx, name) })
+	o.ctx, o.span = s.config.Tracing.Call(ctx, method, func(name string) string { return headerOf(ctx, name) })
 	return o
 }
 
-// end counts the call and returns the error for the caller. panicked is the recovered value; nil
-// without a panic.
-func (o *observed) end(err error, panicked any) error {
+// endCall counts the call and returns the error for the caller. panicked is the recovered value;
+// nil without a panic.
+func (o *observed) endCall(err error, panicked any) error {
 	log := o.server.config.Log
 	if panicked != nil {
 		log.Error("panic", "method", o.method, "value", fmt.Sprint(panicked), "stack", string(debug.Stack()))
 		err = status.Error(codes.Internal, "the control plane has failed; its log says more")
 	}
-	err = shown(err)
+	err = shownError(err)
 	code := status.Code(err)
 	fault := code == codes.Internal || code == codes.Unknown || code == codes.DataLoss
 	if fault && panicked == nil {
@@ -131,9 +131,9 @@ func (o *observed) end(err error, panicked any) error {
 	return err
 }
 
-// shown returns an error in the form that callers see: a status. The code of an error that is not a
-// status follows from its kind.
-func shown(err error) error {
+// shownError returns an error in the form that callers see: a status. The code of an error that is
+// not a status follows from its kind.
+func shownError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -159,8 +159,8 @@ func shown(err error) error {
 	return status.Error(codes.Internal, detail)
 }
 
-// admit reports, as an error, that the caller may not make this call, or not now.
-func (s *Server) admit(ctx context.Context, method string) error {
+// admitCall reports, as an error, that the caller may not make this call, or not now.
+func (s *Server) admitCall(ctx context.Context, method string) error {
 	if !s.stillAdmits(ctx) {
 		return status.Error(codes.Unauthenticated, certs.Removed)
 	}
@@ -192,7 +192,7 @@ func (s *Server) stillAdmits(ctx context.Context) bool {
 
 // authorize finds the caller's token, which must have the role node, and returns its name.
 func (s *Server) authorize(ctx context.Context, who caller) (string, error) {
-	scheme, secret, _ := strings.Cut(header(ctx, "authorization"), " ")
+	scheme, secret, _ := strings.Cut(headerOf(ctx, "authorization"), " ")
 	token, err := s.config.Tokens.Find(strings.TrimSpace(secret))
 	switch {
 	case !strings.EqualFold(scheme, "bearer"), errors.Is(err, auth.ErrUnknown):
@@ -201,16 +201,16 @@ func (s *Server) authorize(ctx context.Context, who caller) (string, error) {
 		if secret == "" {
 			why = "it shows no token to the gRPC listener"
 		}
-		s.refused(who, why)
+		s.noteRefused(who, why)
 		return "", status.Error(codes.Unauthenticated,
 			"send a token that this control plane knows as metadata: authorization: Bearer TOKEN")
 	case errors.Is(err, auth.ErrExpired):
 		s.config.Metrics.AuthFailure(metrics.AuthExpired)
-		s.refused(who, "the token "+token.Name+" has expired")
+		s.noteRefused(who, "the token "+token.Name+" has expired")
 		return "", status.Errorf(codes.Unauthenticated,
 			"the token %s has expired: weir token new makes a new token", token.Name)
 	case !token.Role.May(auth.Node):
-		s.refused(who, fmt.Sprintf("the token %s has the role %s, and not %s", token.Name, token.Role, auth.Node))
+		s.noteRefused(who, fmt.Sprintf("the token %s has the role %s, and not %s", token.Name, token.Role, auth.Node))
 		return "", status.Errorf(codes.PermissionDenied,
 			"this needs the role %s; the token %s has the role %s", auth.Node, token.Name, token.Role)
 	}
@@ -218,15 +218,15 @@ func (s *Server) authorize(ctx context.Context, who caller) (string, error) {
 	return token.Name, nil
 }
 
-// refused says who was refused a call, and why.
-func (s *Server) refused(who caller, reason string) {
+// noteRefused notes the caller that was refused a call, and the reason.
+func (s *Server) noteRefused(who caller, reason string) {
 	if s.config.Refused != nil {
 		s.config.Refused(who.address, reason)
 	}
 }
 
-// header returns the first value of a caller's metadata. The name is in lower case.
-func header(ctx context.Context, name string) string {
+// headerOf returns the first value of a caller's metadata. The name is in lower case.
+func headerOf(ctx context.Context, name string) string {
 	if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
 		return values[0]
 	}

@@ -156,7 +156,7 @@ func (e *Engine) Leave(filter uint64) {
 	for _, b := range e.outlets[filter].buckets {
 		b.pool.Leave(filter)
 		e.holders--
-		e.settle(b)
+		e.settleBucket(b)
 	}
 	delete(e.outlets, filter)
 }
@@ -181,7 +181,7 @@ func (e *Engine) Report(now quota.Instant, filter uint64, id ID, n int64) bool {
 	if b.pool.Report(now, filter, n) {
 		e.holders++
 		from.buckets[id.Name] = b
-		e.settle(b)
+		e.settleBucket(b)
 		select {
 		case e.wake <- struct{}{}:
 		default:
@@ -214,8 +214,8 @@ func (e *Engine) Due() quota.Instant {
 	return e.order[0].due
 }
 
-// settle puts a bucket in its place in the order, or forgets it if no filter has it.
-func (e *Engine) settle(b *bucket) {
+// settleBucket puts a bucket in its place in the order, or forgets it if no filter has it.
+func (e *Engine) settleBucket(b *bucket) {
 	b.due = min(b.pool.Due(), b.look)
 	e.order.put(b)
 	if b.pool.Size() == 0 {

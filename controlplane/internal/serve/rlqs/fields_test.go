@@ -106,7 +106,7 @@ func TestNoFieldOfAUsageReportIsBelievedBeyondItsBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		sent = []byte(strings.Replace(string(sent), "no UTF-8", "no\xffUTF-8", 1))
-		err = s.receive(&script{messages: [][]byte{sent}}, s.engine.Join(newOutbox()))
+		err = s.receiveReports(&script{messages: [][]byte{sent}}, s.engine.Join(newOutbox()))
 		got := fmt.Sprintf("%s %d buckets", meter.text, s.engine.Holders())
 		if err != nil {
 			got += ": " + err.Error()

@@ -51,13 +51,13 @@ func (o *outbox) take() []Action {
 	return actions
 }
 
-// messages returns the messages to the filter for an action.
+// messagesFor returns the messages to the filter for an action.
 //
 // Tokens need two messages. If the next assignment is a bucket too, the filter keeps the tokens
 // that the bucket has left, or a part of them. After a refusal of everything it starts a new
 // bucket, which is full. It takes both messages in one step, so the first message refuses no
 // request.
-func messages(a Action) []*pb.RateLimitQuotaResponse_BucketAction {
+func messagesFor(a Action) []*pb.RateLimitQuotaResponse_BucketAction {
 	switch a.Kind {
 	case Abandon:
 		return []*pb.RateLimitQuotaResponse_BucketAction{{

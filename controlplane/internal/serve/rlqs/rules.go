@@ -53,8 +53,8 @@ type hit struct {
 	revision uint64
 }
 
-// hold holds a bucket against the policies; false while they are not known.
-func (r *rules) hold(ctx context.Context, id ID) (h held, ok bool) {
+// holdBucket holds a bucket against the policies; false while they are not known.
+func (r *rules) holdBucket(ctx context.Context, id ID) (h held, ok bool) {
 	view := r.config.View()
 	if view == nil {
 		return h, false
@@ -64,10 +64,10 @@ func (r *rules) hold(ctx context.Context, id ID) (h held, ok bool) {
 	a := r.attributes(view, id.Entries)
 	a.Consumers = r.config.Consumers(ctx)
 	h.version = view.Version
-	h.add(view, r.matcher.Match(&view.Index, &a))
+	h.addResult(view, r.matcher.Match(&view.Index, &a))
 	each := func(number uint32) {
 		if h.access == match.Open || h.access == match.Exempt {
-			h.add(view, r.matcher.MatchOne(&view.Index, &a, number, h.access))
+			h.addResult(view, r.matcher.MatchOne(&view.Index, &a, number, h.access))
 		}
 	}
 	view.FindAnyOrder(id.Domain, nil, each)
@@ -77,8 +77,9 @@ func (r *rules) hold(ctx context.Context, id ID) (h held, ok bool) {
 	return h, true
 }
 
-// add adds the matcher's result. It copies the result, because the matcher uses its memory again.
-func (h *held) add(view *calls.View, result match.Result) {
+// addResult adds the matcher's result. It copies the result, because the matcher uses its memory
+// again.
+func (h *held) addResult(view *calls.View, result match.Result) {
 	h.access = result.Access
 	for _, found := range result.Hits {
 		one := hit{

@@ -39,7 +39,7 @@ policies:
 			Consumers: func(context.Context) match.Consumers { return nil },
 		}}
 		entries := map[string]string{"remote_address": address, "user": user}
-		h, _ := r.hold(t.Context(), ID{Domain: "d", Entries: entries})
+		h, _ := r.holdBucket(t.Context(), ID{Domain: "d", Entries: entries})
 		return h
 	}
 	bans := []wire.Ban{{Key: hold(nil, "10.1.1.1", "bad").hits[0].Key}}

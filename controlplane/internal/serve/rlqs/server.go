@@ -110,7 +110,7 @@ func (s *Server) StreamRateLimitQuotas(stream pb.RateLimitQuotaService_StreamRat
 	filter := s.engine.Join(out)
 	defer s.engine.Leave(filter)
 	received := make(chan error, 1)
-	go func() { received <- s.receive(stream, filter) }()
+	go func() { received <- s.receiveReports(stream, filter) }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -118,15 +118,15 @@ func (s *Server) StreamRateLimitQuotas(stream pb.RateLimitQuotaService_StreamRat
 		case err := <-received:
 			return err
 		case <-out.filled:
-			if err := s.send(stream, out.take()); err != nil {
+			if err := s.sendActions(stream, out.take()); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// receive takes reports until the filter ends the stream.
-func (s *Server) receive(stream pb.RateLimitQuotaService_StreamRateLimitQuotasServer, filter uint64) error {
+// receiveReports takes reports until the filter ends the stream.
+func (s *Server) receiveReports(stream pb.RateLimitQuotaService_StreamRateLimitQuotasServer, filter uint64) error {
 	domain := ""
 	for {
 		reports, err := stream.Recv()
@@ -142,12 +142,12 @@ func (s *Server) receive(stream pb.RateLimitQuotaService_StreamRateLimitQuotasSe
 		if len(domain) > maxDomain {
 			return status.Error(codes.InvalidArgument, "the domain is longer than "+strconv.Itoa(maxDomain)+" bytes")
 		}
-		s.report(filter, domain, reports.GetBucketQuotaUsages())
+		s.takeReport(filter, domain, reports.GetBucketQuotaUsages())
 	}
 }
 
-// report takes the usage of a filter's buckets.
-func (s *Server) report(
+// takeReport takes the usage of a filter's buckets.
+func (s *Server) takeReport(
 	filter uint64, domain string, usages []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage,
 ) {
 	now := s.now()
@@ -189,8 +189,8 @@ func idOf(domain string, entries map[string]string) (id ID, ok bool) {
 	return ID{Domain: domain, Entries: entries, Name: name.String()}, true
 }
 
-// send sends the actions that are not too late.
-func (s *Server) send(stream pb.RateLimitQuotaService_StreamRateLimitQuotasServer, actions []Action) error {
+// sendActions sends the actions that are not too late.
+func (s *Server) sendActions(stream pb.RateLimitQuotaService_StreamRateLimitQuotasServer, actions []Action) error {
 	const perMessage = 500
 	for len(actions) > 0 {
 		some := actions[:min(len(actions), perMessage)]
@@ -201,7 +201,7 @@ func (s *Server) send(stream pb.RateLimitQuotaService_StreamRateLimitQuotasServe
 				s.meter.QuotaAssigned("late")
 				continue
 			}
-			response.BucketAction = append(response.BucketAction, messages(a)...)
+			response.BucketAction = append(response.BucketAction, messagesFor(a)...)
 			s.meter.QuotaAssigned(a.Kind.String())
 		}
 		if len(response.BucketAction) == 0 {

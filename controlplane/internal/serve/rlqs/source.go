@@ -54,7 +54,7 @@ type limits struct {
 
 // Stand implements Source.
 func (l *ledgers) Stand(ctx context.Context, id ID) Standing {
-	h, known := l.rules.hold(ctx, id)
+	h, known := l.rules.holdBucket(ctx, id)
 	if !known {
 		return Standing{}
 	}
@@ -71,15 +71,15 @@ func (l *ledgers) Stand(ctx context.Context, id ID) Standing {
 		switch {
 		case one.Shadow || one.policy.Mode == policy.ModeLocal || one.limit.InFlight:
 			continue
-		case one.Verdict == match.RefusedCost && !id.says(one.policy.Cost.Source):
+		case one.Verdict == match.RefusedCost && !id.namesHeader(one.policy.Cost.Source):
 			one.Cost = 1 // A report says nothing of single requests, so that they all count alike.
 		case one.Verdict != match.Limited:
 			return Standing{Verdict: Denied}
 		case assign.Unfit(one.policy, one.limit) != "":
-			l.complain(h.version, one.policy.Name)
+			l.warnOnce(h.version, one.policy.Name)
 			return Standing{}
 		}
-		if l.penalised(&h, one.Policy) {
+		if l.isPenalised(&h, one.Policy) {
 			return Standing{Verdict: Denied}
 		}
 		if one.Cost == 0 { // It takes nothing of this limit, however much there is.
@@ -93,8 +93,8 @@ func (l *ledgers) Stand(ctx context.Context, id ID) Standing {
 	return s
 }
 
-// penalised reports whether a penalty refuses the requests that a policy limits.
-func (l *ledgers) penalised(h *held, policy uint32) bool {
+// isPenalised reports whether a penalty refuses the requests that a policy limits.
+func (l *ledgers) isPenalised(h *held, policy uint32) bool {
 	for i := range h.callers {
 		c := &h.callers[i]
 		if (c.everywhere || c.policy == policy) && l.rules.config.Penalties.InForce(c.key) {
@@ -104,8 +104,8 @@ func (l *ledgers) penalised(h *held, policy uint32) bool {
 	return false
 }
 
-// complain says once that buckets of a policy cannot be assigned.
-func (l *ledgers) complain(version uint64, name string) {
+// warnOnce logs once that buckets of a policy cannot be assigned.
+func (l *ledgers) warnOnce(version uint64, name string) {
 	l.rules.config.Meter.QuotaIgnored(IgnoredUnfit)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,8 +127,8 @@ func (h *hit) item() wire.LeaseItem {
 	return it
 }
 
-// says reports whether the bucket's entries name a header.
-func (id ID) says(header policy.Source) bool {
+// namesHeader reports whether the bucket's entries name a header.
+func (id ID) namesHeader(header policy.Source) bool {
 	for key := range id.Entries {
 		if strings.EqualFold(key, "header:"+header.Name) {
 			return true
@@ -150,7 +150,7 @@ func (l *ledgers) Take(ctx context.Context, asks []Ask) {
 		}
 		var wait sync.WaitGroup
 		for c := range calls {
-			wait.Go(func() { l.call(ctx, &calls[c], asks) })
+			wait.Go(func() { l.askLedgers(ctx, &calls[c], asks) })
 		}
 		wait.Wait()
 	}
@@ -193,7 +193,7 @@ func callsFor(asks []Ask, limit int) (calls []call) {
 	return calls
 }
 
-func (l *ledgers) call(ctx context.Context, c *call, asks []Ask) {
+func (l *ledgers) askLedgers(ctx context.Context, c *call, asks []Ask) {
 	reply, err := l.leases.GrantFor(ctx, c.request, c.lease)
 	for k, i := range c.which {
 		if err != nil || reply.Items[k].State != wire.ItemGranted {

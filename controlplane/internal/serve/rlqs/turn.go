@@ -26,20 +26,20 @@ type round struct {
 // assignment that took too long is not sent.
 func (e *Engine) Turn(ctx context.Context, clock func() quota.Instant) {
 	asked := clock()
-	due := e.take(asked)
+	due := e.takeDue(asked)
 	standings := make([]Standing, len(due))
 	for i, b := range due {
 		standings[i] = e.source.Stand(ctx, b.id)
 	}
-	rounds, asks := e.open(asked, due, standings)
+	rounds, asks := e.openRounds(asked, due, standings)
 	if len(asks) > 0 {
 		e.source.Take(ctx, asks)
 	}
-	e.close(asked, clock(), rounds, asks)
+	e.closeRounds(asked, clock(), rounds, asks)
 }
 
-// take takes the buckets that are due out of the order.
-func (e *Engine) take(now quota.Instant) (due []*bucket) {
+// takeDue takes the buckets that are due out of the order.
+func (e *Engine) takeDue(now quota.Instant) (due []*bucket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for len(e.order) > 0 && e.order[0].due <= now && len(due) < perTurn {
@@ -51,17 +51,17 @@ func (e *Engine) take(now quota.Instant) (due []*bucket) {
 	return due
 }
 
-// open begins the rounds of the buckets that are due. asks has the limited buckets' asks, in the
-// order of the rounds.
-func (e *Engine) open(now quota.Instant, due []*bucket, standings []Standing) (rounds []round, asks []Ask) {
+// openRounds begins the rounds of the buckets that are due. asks has the limited buckets' asks, in
+// the order of the rounds.
+func (e *Engine) openRounds(now quota.Instant, due []*bucket, standings []Standing) (rounds []round, asks []Ask) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, b := range due {
 		// Apply the verdict to the bucket. It may have made the bucket due later.
 		s := &standings[i]
-		b.change(now, s)
+		b.noteStanding(now, s)
 		if b.pool.Due() > now {
-			e.settle(b)
+			e.settleBucket(b)
 			continue
 		}
 		// Open the round. The filters that it forgets must abandon the bucket.
@@ -70,10 +70,10 @@ func (e *Engine) open(now quota.Instant, due []*bucket, standings []Standing) (r
 		}
 		one, forgotten := b.pool.Open(now, s.Figures, e.jitter())
 		for _, f := range forgotten {
-			e.forget(b, f)
+			e.forgetFilter(b, f)
 		}
 		if len(one.Filters) == 0 {
-			e.settle(b)
+			e.settleBucket(b)
 			continue
 		}
 		// Only a limited bucket needs tokens.
@@ -88,8 +88,9 @@ func (e *Engine) open(now quota.Instant, due []*bucket, standings []Standing) (r
 	return rounds, asks
 }
 
-// change has all filters of a bucket assigned anew if it stands otherwise than at the last look.
-func (b *bucket) change(now quota.Instant, s *Standing) {
+// noteStanding notes the standing of a bucket. If it has changed since the last look, all filters
+// of the bucket are assigned anew.
+func (b *bucket) noteStanding(now quota.Instant, s *Standing) {
 	if s.Verdict == Unknown || s.Verdict == b.verdict && s.Figures == b.figures {
 		return
 	}
@@ -97,19 +98,19 @@ func (b *bucket) change(now quota.Instant, s *Standing) {
 	b.pool.Hurry(now)
 }
 
-// forget notes that a filter has a bucket no more, which the pool knows already.
-func (e *Engine) forget(b *bucket, f assign.Forgotten) {
+// forgetFilter notes that a filter has a bucket no more, which the pool knows already.
+func (e *Engine) forgetFilter(b *bucket, f assign.Forgotten) {
 	e.holders--
 	if o := e.outlets[f.Filter]; o != nil {
 		delete(o.buckets, b.id.Name)
 	}
 	if !f.Silent {
-		e.send(f.Filter, Action{Kind: Abandon, ID: b.id, By: quota.Forever})
+		e.sendAction(f.Filter, Action{Kind: Abandon, ID: b.id, By: quota.Forever})
 	}
 }
 
-// close ends the rounds, and sends their assignments.
-func (e *Engine) close(asked, now quota.Instant, rounds []round, asks []Ask) {
+// closeRounds ends the rounds, and sends their assignments.
+func (e *Engine) closeRounds(asked, now quota.Instant, rounds []round, asks []Ask) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range rounds {
@@ -125,10 +126,10 @@ func (e *Engine) close(asked, now quota.Instant, rounds []round, asks []Ask) {
 		shares := r.bucket.pool.Close(asked, r.Round, ask.Granted)
 		for i, filter := range r.Filters {
 			if action, ok := r.action(shares[i], ask.Failed, asked); ok {
-				e.send(filter, action)
+				e.sendAction(filter, action)
 			}
 		}
-		e.settle(r.bucket)
+		e.settleBucket(r.bucket)
 	}
 }
 
@@ -152,7 +153,7 @@ func (r *round) action(share int64, failed bool, asked quota.Instant) (a Action,
 	return a, true
 }
 
-func (e *Engine) send(filter uint64, a Action) {
+func (e *Engine) sendAction(filter uint64, a Action) {
 	if o := e.outlets[filter]; o != nil {
 		o.to.Offer([]Action{a})
 	}

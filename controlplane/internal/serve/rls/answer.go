@@ -27,7 +27,7 @@ func (d *decision) buildAnswer() *rlspb.RateLimitResponse {
 		d.fillStatus(i, &statuses[i])
 		out.Statuses[i] = &statuses[i]
 	}
-	d.writer.write(d, out)
+	d.writer.writeHeaders(d, out)
 	if d.service.config.Metadata || d.refusing != nil || d.unusual() {
 		out.DynamicMetadata = d.buildMetadata()
 	}

@@ -34,10 +34,10 @@ func (d *decision) askStore(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if err != nil {
-		d.fallBack(d.service.failing.since(d.service.config.Now()))
+		d.fallBack(d.service.failing.noteFailure(d.service.config.Now()))
 		return nil
 	}
-	d.service.failing.answered()
+	d.service.failing.noteAnswer()
 	d.readAnswers(answers)
 	return nil
 }

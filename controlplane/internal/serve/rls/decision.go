@@ -96,8 +96,8 @@ func (d *decision) reset(s *Service, view *calls.View, in *rlspb.RateLimitReques
 	d.gatherer.Begin()
 }
 
-// decide answers the call.
-func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error) {
+// answerCall answers the call.
+func (d *decision) answerCall(ctx context.Context) (*rlspb.RateLimitResponse, error) {
 	// Find the limits. An order, an exemption or a ban decides at once.
 	found := d.findHits(ctx)
 	meter := d.service.config.Meter
@@ -223,7 +223,7 @@ func (d *decision) addEntries(one *pbDescriptor) {
 	entries := one.GetEntries()
 	for _, e := range entries {
 		value := e.Value
-		if value == "" && several(entries, e.Key) {
+		if value == "" && hasSeveral(entries, e.Key) {
 			value = emptyOfSeveral
 		}
 		d.entries = append(d.entries, calls.Entry{Key: e.Key, Value: e.Value})
@@ -240,7 +240,7 @@ const ownLimit = "descriptor-limit-"
 // by their places, and an empty value would count as missing.
 const emptyOfSeveral = "\x00"
 
-func several(entries []*pbEntry, key string) bool {
+func hasSeveral(entries []*pbEntry, key string) bool {
 	count := 0
 	for _, e := range entries {
 		if e.Key == key {

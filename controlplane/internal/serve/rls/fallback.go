@@ -14,13 +14,13 @@ import (
 // answers.
 type failing struct{ first atomic.Int64 }
 
-// since notes a failure at a time, and returns for how long the store has not answered.
-func (f *failing) since(now time.Time) quota.Span {
+// noteFailure notes a failure at a time, and returns for how long the store has not answered.
+func (f *failing) noteFailure(now time.Time) quota.Span {
 	f.first.CompareAndSwap(0, now.UnixMicro())
 	return quota.Span(max(now.UnixMicro()-f.first.Load(), 0))
 }
 
-func (f *failing) answered() {
+func (f *failing) noteAnswer() {
 	if f.first.Load() != 0 {
 		f.first.Store(0)
 	}

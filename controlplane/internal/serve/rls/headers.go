@@ -19,9 +19,9 @@ type writer struct {
 	body answer.Body
 }
 
-// write adds the headers in the dialects of the policy set, and the body of a refusal. The body
-// does not name the status, since Envoy chooses it.
-func (w *writer) write(d *decision, out *rlspb.RateLimitResponse) {
+// writeHeaders adds the headers in the dialects of the policy set, and the body of a refusal. The
+// body does not name the status, since Envoy chooses it.
+func (w *writer) writeHeaders(d *decision, out *rlspb.RateLimitResponse) {
 	w.headers.Reset()
 	if h := d.refusing; h != nil {
 		now := toInstant(d.service.config.Now())

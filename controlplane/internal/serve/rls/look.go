@@ -140,7 +140,7 @@ func (s *Service) startLook(one *look) {
 		ctx, cancel := context.WithTimeout(context.Background(), lookEvery)
 		defer cancel()
 		if answers, err := s.grantOne(ctx, one.version, one.items); err == nil {
-			s.failing.answered()
+			s.failing.noteAnswer()
 			one.answers, one.at = answers, s.config.Now()
 		}
 	})

@@ -25,7 +25,7 @@ type caller struct {
 func (d *decision) addCallers(r *match.Result, descriptor int) {
 	for _, s := range r.Subjects {
 		rule := d.view.Index.Penalty(s.Policy)
-		if !rule.All && !d.hasPolicy(s.Policy) || d.knows(&s) {
+		if !rule.All && !d.hasPolicy(s.Policy) || d.hasCaller(&s) {
 			continue
 		}
 		by := penalties.Caller{
@@ -48,7 +48,7 @@ func (d *decision) hasPolicy(policy uint32) bool {
 	return false
 }
 
-func (d *decision) knows(s *match.Subject) bool {
+func (d *decision) hasCaller(s *match.Subject) bool {
 	for i := range d.callers {
 		if d.callers[i].Policy == s.Policy && d.callers[i].Key == s.Key {
 			return true

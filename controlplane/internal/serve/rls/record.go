@@ -29,7 +29,7 @@ type recorder struct {
 	at [wire.MaxRefusals]quota.Instant
 }
 
-func (r *recorder) begin() { r.message = wire.Decisions{Node: []byte(NodeName)} }
+func (r *recorder) beginMessage() { r.message = wire.Decisions{Node: []byte(NodeName)} }
 
 // countCall counts the decided call, and starts the decisions in shadow.
 func (d *decision) countCall() {
@@ -104,18 +104,18 @@ func (d *decision) recordBanned(found *match.Result) {
 func (r *recorder) useVersion(version uint64) {
 	if r.message.Version != version {
 		r.message.Version = version
-		r.clear()
+		r.startMessage()
 	}
 }
 
-// clear starts an empty message in new memory: a report may still use the old memory.
-func (r *recorder) clear() {
+// startMessage starts an empty message in new memory: a report may still use the old memory.
+func (r *recorder) startMessage() {
 	r.message.Counts, r.message.Refusals, r.message.Callers = nil, nil, nil
 }
 
 // countRefusal counts a refusal, and notes its caller if there is room. The lock is held.
 func (r *recorder) countRefusal(h *hit, id *wire.Identity, now quota.Instant) {
-	r.count(h)
+	r.countHit(h)
 	for i := range r.message.Refusals {
 		if one := &r.message.Refusals[i]; one.Bucket == h.Key && one.Policy == h.Policy {
 			one.Count++
@@ -144,7 +144,7 @@ func callerOf(h *hit, id *wire.Identity) wire.CallerCount {
 	}
 }
 
-func (r *recorder) count(h *hit) {
+func (r *recorder) countHit(h *hit) {
 	for i := range r.message.Counts {
 		if c := &r.message.Counts[i]; c.Policy == h.Policy && c.Tier == h.Tier {
 			c.Refused++
@@ -191,7 +191,7 @@ func (r *recorder) takeReport(now quota.Instant) *wire.Decisions {
 	for i := range m.Refusals {
 		m.Refusals[i].Ago = min(max(quota.Span(now-r.at[i]), 0), quota.Hour)
 	}
-	r.clear()
+	r.startMessage()
 	return &m
 }
 

@@ -88,7 +88,7 @@ func New(c Config) *Service {
 	s.beside = func(f func()) { go f() }
 	s.looks = looks{places: access.NewPlaces(looksAtOnce), callers: map[keyhash.Key][]*look{}}
 	s.decisions.New = func() any { return &decision{} }
-	s.recorder.begin()
+	s.recorder.beginMessage()
 	s.together.Init(wire.MaxItems, gatherTime, s.grantTogether)
 	if s.config.Meter == nil {
 		s.config.Meter = noMeter{}
@@ -112,7 +112,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, in *rlspb.RateLimitReques
 	d := s.decisions.Get().(*decision)
 	defer s.decisions.Put(d)
 	d.reset(s, view, in)
-	return d.decide(ctx)
+	return d.answerCall(ctx)
 }
 
 // checkCall refuses a call without a limit, like envoyproxy/ratelimit, or with too many limits.

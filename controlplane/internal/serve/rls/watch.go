@@ -40,7 +40,7 @@ func (d *decision) watchShadows() {
 	var runs []run
 	for i := range d.shadows {
 		h := &d.shadows[i]
-		if d.refusing != nil && !d.watches(h) {
+		if d.refusing != nil && !d.countsForHit(h) {
 			continue
 		}
 		last := len(runs) - 1
@@ -77,8 +77,8 @@ func (d *decision) runOf(h *hit) run {
 	return r
 }
 
-// watches reports whether a refused call counts for a hit.
-func (d *decision) watches(h *hit) bool {
+// countsForHit reports whether a refused call counts for a hit.
+func (d *decision) countsForHit(h *hit) bool {
 	others := false
 	for i := range d.hits {
 		others = others || d.hits[i].refuses && d.hits[i].Policy != h.Policy

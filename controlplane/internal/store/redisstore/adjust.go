@@ -53,7 +53,7 @@ func (s *Store) Adjust(
 		keys := []string{key, key + draftSuffix, auditKey(hex.EncodeToString([]byte{tag}))}
 		if it.Draft {
 			keys[0], keys[1], raw = keys[1], keys[0], twins{raw.draft, raw.main}
-			forgettable = max(forgettable, now+quota.Instant(outlives(&it)))
+			forgettable = max(forgettable, now+quota.Instant(ledgerLife(&it)))
 		}
 		expiry := max(int64(forgettable), int64(now))/int64(quota.Millisecond) + 2
 		done, err := replaceBucket.Run(ctx, s.client, keys, raw.main, raw.draft, state, expiry, text,

@@ -55,7 +55,7 @@ func (s *Store) Audit(ctx context.Context, before string, limit int) ([]audit.En
 		keys[i] = auditKey(tag)
 	}
 	// Read one entry more than asked for: each list may have an entry of this very moment.
-	lists, err := s.each(ctx, keys, "ZRANGE", from, "-inf", "BYSCORE", "REV", "LIMIT", 0, limit+1, "WITHSCORES")
+	lists, err := s.runForEach(ctx, keys, "ZRANGE", from, "-inf", "BYSCORE", "REV", "LIMIT", 0, limit+1, "WITHSCORES")
 	if err != nil {
 		return nil, err
 	}

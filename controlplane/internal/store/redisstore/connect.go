@@ -112,9 +112,9 @@ type location struct {
 	names *names
 }
 
-// locate parses the URL in the form that Open describes. Its errors never contain a value of the
-// URL, because the value might be a password.
-func locate(text string) (*location, error) {
+// parseLocation parses the URL in the form that Open describes. Its errors never contain a value of
+// the URL, because the value might be a password.
+func parseLocation(text string) (*location, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || u.Scheme != "redis" && u.Scheme != "rediss" {
 		return nil, errors.New("the Redis URL must be like redis://HOST:6379/0 or rediss://USER:PASSWORD@HOST:6379/0")
@@ -125,13 +125,13 @@ func locate(text string) (*location, error) {
 			"they must be like ?NAME=VALUE&NAME=VALUE")
 	}
 	l := &location{options: defaultOptions(), log: slog.New(slog.DiscardHandler)}
-	l.options.Dialer = l.dialer(dialTimeout)
+	l.options.Dialer = l.newDialer(dialTimeout)
 	l.options.Username = u.User.Username()
 	l.options.Password, _ = u.User.Password()
 	l.options.Addrs = []string{u.Host} // The first address; parameters add more.
 	for name, values := range parameters {
 		for _, value := range values {
-			if err := l.set(name, value); err != nil {
+			if err := l.setParameter(name, value); err != nil {
 				return nil, err
 			}
 		}
@@ -149,11 +149,11 @@ func locate(text string) (*location, error) {
 			return nil, errors.New("the path of the Redis URL must be the number of a database, like /0")
 		}
 	}
-	return l, l.complete(u.Scheme == "rediss")
+	return l, l.checkParts(u.Scheme == "rediss")
 }
 
-// set sets one parameter of the URL.
-func (l *location) set(name, value string) error {
+// setParameter sets one parameter of the URL.
+func (l *location) setParameter(name, value string) error {
 	var err error
 	switch o := l.options; name {
 	// The servers.
@@ -199,8 +199,8 @@ func (l *location) set(name, value string) error {
 	return nil
 }
 
-// complete checks parts of the URL against each other, and loads the files.
-func (l *location) complete(secure bool) error {
+// checkParts checks parts of the URL against each other, and loads the files.
+func (l *location) checkParts(secure bool) error {
 	o := l.options
 	// Decide whether this is a cluster.
 	sentinel := o.MasterName != ""
@@ -259,9 +259,9 @@ func (l *location) setTLS() error {
 	return nil
 }
 
-// dialer returns a function that makes connections. Each connection uses the current contents of
+// newDialer returns a function that makes connections. Each connection uses the current contents of
 // the TLS files, so the files can be renewed while the process runs.
-func (l *location) dialer(timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func (l *location) newDialer(timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		config := l.options.TLSConfig
 		if config != nil {

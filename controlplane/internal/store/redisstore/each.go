@@ -15,9 +15,9 @@ var eachScript string
 
 var runEach = redis.NewScript(eachScript)
 
-// each runs a command for each key and returns the list of texts of each answer. A single server is
-// called once; in a cluster there is one call for each key.
-func (s *Store) each(ctx context.Context, keys []string, command string, args ...any) ([][]string, error) {
+// runForEach runs a command for each key and returns the list of texts of each answer. A single
+// server is called once; in a cluster there is one call for each key.
+func (s *Store) runForEach(ctx context.Context, keys []string, command string, args ...any) ([][]string, error) {
 	answers := make([]any, len(keys))
 	// In a cluster each key may be on another server: send a command for each key.
 	if s.cluster {

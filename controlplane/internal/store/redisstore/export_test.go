@@ -113,7 +113,7 @@ func (s *Store) DoubtPermits(ctx context.Context, tag byte, lost string) error {
 
 // Lacks returns when the store was found to lack one of some claims; "" if it has them all.
 func (s *Store) Lacks(ctx context.Context, claims []leases.Claim) (string, error) {
-	return s.lacks(ctx, &part{server: s.client}, claims)
+	return s.findLost(ctx, &part{server: s.client}, claims)
 }
 
 // ClaimAgain makes all claims of permits again that were answered.

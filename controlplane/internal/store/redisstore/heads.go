@@ -74,7 +74,7 @@ func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, er
 	}
 	parts := s.knownParts(ctx)
 	if s.cluster {
-		s.watch(ctx, parts, s.lookAtAll(ctx, parts))
+		s.watchProcesses(ctx, parts, s.lookAtAll(ctx, parts))
 	}
 	for laid := false; ; laid = true {
 		ok, err := s.readHeads(ctx, &h, parts, candidate, laid)
@@ -119,7 +119,7 @@ func (s *Store) readHeads(
 		return false, err
 	}
 	if last := len(texts) - 1; !laid {
-		s.watch(ctx, parts, map[string]sight{"": sightOf(texts[last])})
+		s.watchProcesses(ctx, parts, map[string]sight{"": sightOf(texts[last])})
 	}
 	return s.takeHeads(ctx, h, texts, candidate, given)
 }

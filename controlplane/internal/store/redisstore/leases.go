@@ -40,7 +40,7 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	wait.Wait()
 	// Report the outcomes to the breakers.
 	s.leaveAll(ctx, ends)
-	cause := worst(ends)
+	cause := worstFailure(ends)
 	if cause == nil {
 		allOrNothing(items, grants, nil)
 		return grants, nil
@@ -88,7 +88,7 @@ func splitByTag(items []leases.Item) []shard {
 
 // grantShard runs a script for the items of one tag, unless the breaker of its server is open.
 func (s *Store) grantShard(ctx context.Context, of shard, grants []lease.Grant) (e end) {
-	e.server, e.err = s.enter(ctx, lostKey(of.tag))
+	e.server, e.err = s.enterServer(ctx, lostKey(of.tag))
 	if e.err != nil {
 		return e
 	}
@@ -111,9 +111,9 @@ type end struct {
 	err    error
 }
 
-// worst returns a failure of a request's scripts; nil if there was none. It prefers a failure that
-// no other request reports too.
-func worst(ends []end) (cause error) {
+// worstFailure returns a failure of a request's scripts; nil if there was none. It prefers a
+// failure that no other request reports too.
+func worstFailure(ends []end) (cause error) {
 	for _, e := range ends {
 		if e.err != nil && (cause == nil || gather.IsShared(cause)) {
 			cause = e.err
@@ -132,12 +132,12 @@ func (s *Store) leaveAll(ctx context.Context, ends []end) {
 		if !e.tried || gather.IsShared(e.err) {
 			continue
 		}
-		if worst, ok := servers[e.server]; !ok || worst != nil && (e.err == nil || answered(e.err)) {
+		if worst, ok := servers[e.server]; !ok || worst != nil && (e.err == nil || isAnswer(e.err)) {
 			servers[e.server] = e.err
 		}
 	}
 	for server, err := range servers {
-		s.leave(ctx, server, err)
+		s.leaveServer(ctx, server, err)
 	}
 }
 
@@ -161,15 +161,15 @@ func (s *Store) tokensArg(a lease.Ask) []byte {
 	return encodeArg(
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.TTL()), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		s.lacking(a, leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt,
-		max(a.Used, 0), owes(a), a.Most.Num, a.Most.Den, a.Most.Burst, earns(a), int64(a.Reserved))
+		s.encodeLacking(a, leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt,
+		max(a.Used, 0), encodeOwes(a), a.Most.Num, a.Most.Den, a.Most.Burst, earnedInLease(a), int64(a.Reserved))
 }
 
-// earns returns the tokens that a limit earns in the time of a lease.
-func earns(a lease.Ask) int64 { return a.Params.Earned(a.TTL()) }
+// earnedInLease returns the tokens that a limit earns in the time of a lease.
+func earnedInLease(a lease.Ask) int64 { return a.Params.Earned(a.TTL()) }
 
-// owes encodes for the script whether a bucket may owe more than it holds.
-func owes(a lease.Ask) int64 {
+// encodeOwes encodes for the script whether a bucket may owe more than it holds.
+func encodeOwes(a lease.Ask) int64 {
 	switch {
 	case a.Optimistic:
 		return 1
@@ -188,11 +188,13 @@ func (s *Store) windowsArg(a lease.Ask) []byte {
 	return encodeArg(
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		s.lacking(a, leases.Leased(a)), lease.LostWindows(a, s.fill), own, earns(a), owes(a), int64(a.Reserved))
+		s.encodeLacking(a, leases.Leased(a)), lease.LostWindows(a, s.fill), own, earnedInLease(a), encodeOwes(a),
+		int64(a.Reserved))
 }
 
-// lacking encodes for the script a span after a loss of state: 0 if no lost bucket lacks tokens.
-func (s *Store) lacking(a lease.Ask, span quota.Span) int64 {
+// encodeLacking encodes for the script a span after a loss of state: 0 if no lost bucket lacks
+// tokens.
+func (s *Store) encodeLacking(a lease.Ask, span quota.Span) int64 {
 	if !leases.Lacks(s.fill, a) {
 		return 0
 	}
@@ -202,26 +204,27 @@ func (s *Store) lacking(a lease.Ask, span quota.Span) int64 {
 // tokensCharge encodes the arguments of the script that charge the twin of an item, of tokens.
 func (s *Store) tokensCharge(it *leases.Item) []byte {
 	a, p, most := it.Ask, it.Twin.Params, it.Twin.Most
-	return encodeArg(int64(outlives(it)), p.Num, p.Den, p.Burst, int64(it.Twin.Version),
+	return encodeArg(int64(ledgerLife(it)), p.Num, p.Den, p.Burst, int64(it.Twin.Version),
 		int64(leases.DoubtfulFor(*it.Twin)), lease.Fresh(p, 0, 0, s.fill).Debt, most.Num, most.Den, most.Burst,
-		max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), a.Params.Num, a.Params.Den, owes(*it.Twin), max(a.Used, 0))
+		max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), a.Params.Num, a.Params.Den, encodeOwes(*it.Twin),
+		max(a.Used, 0))
 }
 
 // windowsCharge encodes the arguments of the script that charge the twin of an item, of a window
 // algorithm.
 func (s *Store) windowsCharge(it *leases.Item) []byte {
 	a, w := it.Ask, it.Twin.Windows
-	return encodeArg(int64(outlives(it)),
+	return encodeArg(int64(ledgerLife(it)),
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset),
 		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), lease.LostWindows(*it.Twin, s.fill),
 		int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), int64(a.Windows.Reach()),
-		owes(*it.Twin))
+		encodeOwes(*it.Twin))
 }
 
-// outlives returns the least time for which the store keeps a draft's ledger. It keeps the main
+// ledgerLife returns the least time for which the store keeps a draft's ledger. It keeps the main
 // ledger no longer: usually until neither ledger owes anything. A draft's ledger that is missing
 // starts as a copy of the main ledger, with its use.
-func outlives(it *leases.Item) quota.Span {
+func ledgerLife(it *leases.Item) quota.Span {
 	main := it.Ask
 	if it.Draft {
 		main = *it.Twin

@@ -134,7 +134,7 @@ func (s *Store) updateLooked(tag byte, change func(*looked)) {
 // the mark.
 func (s *Store) setBack(ctx context.Context, p *part) bool {
 	now, err := p.server.Time(ctx).Result()
-	if err != nil || s.mark(ctx, p, lostKey, strconv.FormatInt(now.UnixMicro(), 10)) != nil {
+	if err != nil || s.markLoss(ctx, p, lostKey, strconv.FormatInt(now.UnixMicro(), 10)) != nil {
 		return false
 	}
 	s.log.Warn("Redis has gone back to an older state of buckets: "+
@@ -142,8 +142,8 @@ func (s *Store) setBack(ctx context.Context, p *part) bool {
 	return true
 }
 
-// mark sets the time of the last loss of state for all tags of a part.
-func (s *Store) mark(ctx context.Context, p *part, key func(tag byte) string, at string) error {
+// markLoss sets the time of the last loss of state for all tags of a part.
+func (s *Store) markLoss(ctx context.Context, p *part, key func(tag byte) string, at string) error {
 	_, err := p.server.Pipelined(ctx, func(to redis.Pipeliner) error {
 		for _, tag := range p.tags {
 			to.Set(ctx, key(tag), at, 0)
@@ -166,7 +166,7 @@ func (s *Store) giveBack(ctx context.Context, p *part) error {
 		return nil
 	}
 	latest := leases.Latest(claims, now)
-	lost, err := s.lacks(ctx, p, latest)
+	lost, err := s.findLost(ctx, p, latest)
 	if err != nil {
 		return err
 	}
@@ -214,8 +214,8 @@ func (s *Store) giveBackOrAgain(ctx context.Context, p *part) {
 	s.updateLooked(p.tags[0], func(l *looked) { l.owed = err != nil })
 }
 
-// lacks returns the time at which a server lacked one of the claims; "" if it has them all.
-func (s *Store) lacks(ctx context.Context, p *part, claims []leases.Claim) (lost string, err error) {
+// findLost returns the time at which a server lacked one of the claims; "" if it has them all.
+func (s *Store) findLost(ctx context.Context, p *part, claims []leases.Claim) (lost string, err error) {
 	byTag := map[byte][]leases.Claim{}
 	for _, c := range claims {
 		byTag[bucketTag(c.Bucket)] = append(byTag[bucketTag(c.Bucket)], c)

@@ -24,7 +24,7 @@ func OpenRetrying(url string, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := locate(url)
+	l, err := parseLocation(url)
 	if err != nil {
 		return nil, err
 	}

@@ -111,9 +111,9 @@ func (s *Store) knownParts(ctx context.Context) map[string]*part {
 	return parts
 }
 
-// watch remembers which process keeps the buckets of each tag, and treats a new process as a loss
-// of state. The next call retries a failure.
-func (s *Store) watch(ctx context.Context, parts map[string]*part, seen map[string]sight) {
+// watchProcesses remembers which process keeps the buckets of each tag, and treats a new process as
+// a loss of state. The next call retries a failure.
+func (s *Store) watchProcesses(ctx context.Context, parts map[string]*part, seen map[string]sight) {
 	ctx, cancel := context.WithTimeout(ctx, s.lookTime())
 	defer cancel()
 	// Give permits back to servers with an older state.

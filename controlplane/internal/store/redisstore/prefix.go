@@ -29,7 +29,7 @@ func (prefixed) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (p prefixed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, command redis.Cmder) error {
-		p.rename(command.Args())
+		p.prefixKeys(command.Args())
 		return next(ctx, command)
 	}
 }
@@ -38,15 +38,15 @@ func (p prefixed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (p prefixed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []redis.Cmder) error {
 		for _, c := range commands {
-			p.rename(c.Args())
+			p.prefixKeys(c.Args())
 		}
 		return next(ctx, commands)
 	}
 }
 
-// rename changes the keys of a command, which are its first arguments. Keys that are changed
+// prefixKeys changes the keys of a command, which are its first arguments. Keys that are changed
 // already stay as they are, for instance if a script is sent a second time.
-func (p prefixed) rename(args []any) {
+func (p prefixed) prefixKeys(args []any) {
 	if len(args) < 2 {
 		return
 	}

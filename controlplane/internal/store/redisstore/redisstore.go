@@ -156,14 +156,14 @@ func Calls(note func(buckets int)) Option { return func(s *Store) { s.called = n
 // Open does not connect: each call notices whether Redis is away or back. Inspect, or the first
 // call of Heads, finds problems of the Redis itself.
 func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
-	l, err := locate(text)
+	l, err := parseLocation(text)
 	if err != nil {
 		return nil, err
 	}
 	l.log = log
 	if l.options.MasterName != "" {
 		l.sentinels = newSentinels(l.options, log)
-		l.sentinels.dialer = l.dialer
+		l.sentinels.dialer = l.newDialer
 	} else {
 		l.names = newNames(log)
 	}
@@ -190,7 +190,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	s.client.AddHook(lanes{s.people})
 	// Follow the primary, or the addresses of server names.
 	if l.sentinels != nil {
-		l.sentinels.run(s.closing, func(f func()) { s.looks.Go(f) })
+		l.sentinels.askSentinels(s.closing, func(f func()) { s.looks.Go(f) })
 	} else {
 		s.looks.Go(func() { every.Period(s.closing, namesEvery, l.names.follow) })
 	}

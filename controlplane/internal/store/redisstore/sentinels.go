@@ -66,17 +66,17 @@ func newSentinels(options *redis.UniversalOptions, log *slog.Logger) *sentinels 
 	}
 }
 
-// run asks the Sentinels until ctx ends; begin starts a goroutine.
-func (s *sentinels) run(ctx context.Context, begin func(func())) {
-	s.more = func(addr string) { begin(func() { s.follow(ctx, addr) }) }
+// askSentinels asks the Sentinels until ctx ends; begin starts a goroutine.
+func (s *sentinels) askSentinels(ctx context.Context, begin func(func())) {
+	s.more = func(addr string) { begin(func() { s.askSentinel(ctx, addr) }) }
 	for _, addr := range s.options.Addrs {
-		s.meet(addr)
+		s.startAsking(addr)
 	}
 }
 
-// forget forgets a Sentinel unless the URL names it. If other Sentinels still name it, it is asked
-// again.
-func (s *sentinels) forget(addr string) bool {
+// forgetSentinel forgets a Sentinel unless the URL names it. If other Sentinels still name it, it
+// is asked again.
+func (s *sentinels) forgetSentinel(addr string) bool {
 	if slices.Contains(s.options.Addrs, addr) {
 		return false
 	}
@@ -86,8 +86,8 @@ func (s *sentinels) forget(addr string) bool {
 	return true
 }
 
-// meet starts to follow a Sentinel, unless it is followed already.
-func (s *sentinels) meet(addr string) {
+// startAsking starts to follow a Sentinel, unless it is followed already.
+func (s *sentinels) startAsking(addr string) {
 	s.mu.Lock()
 	_, known := s.said[addr]
 	if !known {
@@ -99,8 +99,8 @@ func (s *sentinels) meet(addr string) {
 	}
 }
 
-// follow asks one Sentinel until ctx ends, or until the Sentinel is forgotten.
-func (s *sentinels) follow(ctx context.Context, addr string) {
+// askSentinel asks one Sentinel until ctx ends, or until the Sentinel is forgotten.
+func (s *sentinels) askSentinel(ctx context.Context, addr string) {
 	client := redis.NewSentinelClient(s.sentinelOptions(addr))
 	defer client.Close()
 	ticker := time.NewTicker(askEvery)
@@ -120,7 +120,7 @@ func (s *sentinels) follow(ctx context.Context, addr string) {
 		if failed++; err == nil {
 			failed = 0
 		}
-		if failed >= forgetAfter && s.forget(addr) {
+		if failed >= forgetAfter && s.forgetSentinel(addr) {
 			return
 		}
 		select {
@@ -174,7 +174,7 @@ func (s *sentinels) meetOthers(ctx context.Context, client *redis.SentinelClient
 	}
 	for _, o := range others {
 		if o["ip"] != "" && o["port"] != "" {
-			s.meet(net.JoinHostPort(o["ip"], o["port"]))
+			s.startAsking(net.JoinHostPort(o["ip"], o["port"]))
 		}
 	}
 }

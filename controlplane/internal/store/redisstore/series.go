@@ -39,7 +39,7 @@ func (s *Store) Slots(ctx context.Context, slots []series.Slot) ([]map[string][]
 		keys[i] = seriesKey(slot)
 	}
 	err := s.guarded(ctx, keySeries, func() error {
-		lists, err := s.each(ctx, keys, "HGETALL")
+		lists, err := s.runForEach(ctx, keys, "HGETALL")
 		for i, list := range lists {
 			found[i] = map[string][]byte{}
 			for at := 0; at+1 < len(list); at += 2 {

@@ -21,18 +21,18 @@ const leastLook = 100 * time.Millisecond
 // request waits, finds out whether it is back. A single server is not guarded here: the service of
 // leases guards it.
 func (s *Store) guarded(ctx context.Context, key string, call func() error) error {
-	server, err := s.enter(ctx, key)
+	server, err := s.enterServer(ctx, key)
 	if err != nil {
 		return err
 	}
 	err = call()
-	s.leave(ctx, server, err)
+	s.leaveServer(ctx, server, err)
 	return err
 }
 
-// enter finds the server of a key. Its error is errAway if the breaker of the server is open.
-// Without an error, call leave at the end of the call.
-func (s *Store) enter(ctx context.Context, key string) (server string, err error) {
+// enterServer finds the server of a key. Its error is errAway if the breaker of the server is open.
+// Without an error, call leaveServer at the end of the call.
+func (s *Store) enterServer(ctx context.Context, key string) (server string, err error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return "", nil
@@ -43,28 +43,28 @@ func (s *Store) enter(ctx context.Context, key string) (server string, err error
 	}
 	server = primary.Options().Addr
 	if !s.breakers.Closed(server) {
-		s.look(server, primary, key)
+		s.probeServer(server, primary, key)
 		return server, errAway
 	}
 	return server, nil
 }
 
-// leave reports the end of a call to the breaker of the server.
-func (s *Store) leave(ctx context.Context, server string, err error) {
+// leaveServer reports the end of a call to the breaker of the server.
+func (s *Store) leaveServer(ctx context.Context, server string, err error) {
 	switch {
 	case server == "" || access.IsForPeople(ctx): // A wait for people's connections is no evidence about the server.
 	case errors.Is(ctx.Err(), context.Canceled): // A caller that went away is no evidence about the server.
 	case err == nil || errors.Is(err, redis.Nil):
 		s.breakers.Report(server, nil)
-	case answered(err):
+	case isAnswer(err):
 		s.breakers.Refused(server)
 	default:
 		s.breakers.Report(server, err)
 	}
 }
 
-// answered reports whether an error is a quick answer of a working server.
-func answered(err error) bool {
+// isAnswer reports whether an error is a quick answer of a working server.
+func isAnswer(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return false
@@ -77,8 +77,8 @@ func answered(err error) bool {
 	return true
 }
 
-// look checks in the background whether a server is back, unless the breaker still waits.
-func (s *Store) look(server string, primary *redis.Client, key string) {
+// probeServer checks in the background whether a server is back, unless the breaker still waits.
+func (s *Store) probeServer(server string, primary *redis.Client, key string) {
 	if s.closing.Err() != nil || !s.breakers.Allow(server) {
 		return
 	}

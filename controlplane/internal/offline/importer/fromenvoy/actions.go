@@ -25,14 +25,14 @@ type value struct {
 	remark     string
 }
 
-// descriptors returns the descriptors that an element of rate_limits makes in a scope. An action
+// descriptorsOf returns the descriptors that an element of rate_limits makes in a scope. An action
 // that skips an absent header makes two descriptors.
-func descriptors(t *importer.Tree, in *scope) []descriptor {
+func descriptorsOf(t *importer.Tree, in *scope) []descriptor {
 	all := []descriptor{{match: in.match, remarks: in.remarks, impossible: in.impossible}}
 	for _, action := range t.Get("actions").Items() {
 		var next []descriptor
 		for _, d := range all {
-			next = append(next, d.with(action, in)...)
+			next = append(next, d.withAction(action, in)...)
 		}
 		if len(next) > maxDescriptors {
 			return []descriptor{{impossible: "its actions have too many combinations"}}
@@ -45,8 +45,8 @@ func descriptors(t *importer.Tree, in *scope) []descriptor {
 // maxDescriptors bounds the descriptors of one element.
 const maxDescriptors = 64
 
-// with returns the descriptors after one more action.
-func (d descriptor) with(action *importer.Tree, in *scope) []descriptor {
+// withAction returns the descriptors after one more action.
+func (d descriptor) withAction(action *importer.Tree, in *scope) []descriptor {
 	d.entries, d.remarks = slices.Clone(d.entries), slices.Clone(d.remarks)
 	fields := action.Fields()
 	if len(fields) != 1 {
@@ -56,7 +56,7 @@ func (d descriptor) with(action *importer.Tree, in *scope) []descriptor {
 	kind, t := fields[0].Name, fields[0].Value
 	switch kind {
 	case "request_headers":
-		return d.header(t)
+		return d.withHeader(t)
 	case "header_value_match":
 		return []descriptor{d.headerValue(t)}
 	}
@@ -66,8 +66,8 @@ func (d descriptor) with(action *importer.Tree, in *scope) []descriptor {
 	return []descriptor{d}
 }
 
-// header adds the value of a header.
-func (d descriptor) header(t *importer.Tree) []descriptor {
+// withHeader adds the value of a header.
+func (d descriptor) withHeader(t *importer.Tree) []descriptor {
 	name := strings.ToLower(t.Get("header_name").Text())
 	v := value{key: t.Get("descriptor_key").Text(), part: "header:" + name}
 	switch name {
@@ -171,10 +171,10 @@ func metadataEntry(v value, t *importer.Tree) (value, string) {
 	return v, ""
 }
 
-// fix restricts a descriptor to a text of one entry. If the entry is a part of the request, it adds
-// a condition on the request. is is false if the entry has another text. reason is set if Weir has
-// no such condition.
-func (d *descriptor) fix(v value, text string) (is bool, reason string) {
+// fixValue restricts a descriptor to a text of one entry. If the entry is a part of the request, it
+// adds a condition on the request. is is false if the entry has another text. reason is set if Weir
+// has no such condition.
+func (d *descriptor) fixValue(v value, text string) (is bool, reason string) {
 	name, isHeader := strings.CutPrefix(v.part, "header:")
 	switch {
 	case v.part == "":

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// duration reads 1s, 0.25s or {seconds: 1, nanos: 5}, to the microsecond.
-func duration(t *importer.Tree) (quota.Span, bool) {
+// readDuration reads 1s, 0.25s or {seconds: 1, nanos: 5}, to the microsecond.
+func readDuration(t *importer.Tree) (quota.Span, bool) {
 	if t.IsMap() {
 		seconds, _ := t.Get("seconds").Int()
 		nanos, _ := t.Get("nanos").Int()
@@ -35,9 +35,9 @@ type source struct {
 	in *scope
 }
 
-// sources returns the elements of rate_limits in force for the requests of a filter: the filter's
+// sourcesOf returns the elements of rate_limits in force for the requests of a filter: the filter's
 // own elements, else the elements of routes, else the elements of virtual hosts.
-func (r *reader) sources(f filter) (all []source) {
+func (r *reader) sourcesOf(f filter) (all []source) {
 	if own := f.at.Get("rate_limits").Items(); len(own) > 0 {
 		for _, t := range own {
 			all = append(all, source{t, f.scope})
@@ -70,8 +70,8 @@ func (r *reader) sources(f filter) (all []source) {
 	return all
 }
 
-// descriptor makes the policies of a descriptor with a bucket of its own.
-func (c *conversion) descriptor(t *importer.Tree) {
+// addDescriptor makes the policies of a descriptor with a bucket of its own.
+func (c *conversion) addDescriptor(t *importer.Tree) {
 	// Name the descriptor, and read its limit.
 	entries := t.Get("entries").Items()
 	var texts []string
@@ -84,19 +84,20 @@ func (c *conversion) descriptor(t *importer.Tree) {
 		reason = importer.Join("; ", reason, "the field "+f.Name+" is not read")
 	}
 	if c.impossible != "" || reason != "" {
-		c.say(t, what, "", reason)
+		c.noteVerdict(t, what, "", reason)
 		return
 	}
 	// Find the requests, and note the differences.
-	policies, remarks, reason := c.policies(t, entries)
+	policies, remarks, reason := c.policiesOf(t, entries)
 	if len(policies) == 0 {
-		c.say(t, what, "", importer.Join("; ", "no rate_limits of the files make it for these requests", reason))
+		c.noteVerdict(t, what, "",
+			importer.Join("; ", "no rate_limits of the files make it for these requests", reason))
 		return
 	}
 	if len(policies) > 1 {
 		remarks = append(remarks, "Envoy has one bucket for it, Weir has one bucket for each policy")
 	}
-	if other := c.narrower(t); other != "" {
+	if other := c.findNarrower(t); other != "" {
 		remarks = append(remarks, "Weir counts requests of descriptor "+other+" here too, Envoy does not")
 	}
 	if reason != "" {
@@ -110,17 +111,17 @@ func (c *conversion) descriptor(t *importer.Tree) {
 		p.From = []string{fmt.Sprintf("%s:%d: %s", t.File(), t.Line(), what)}
 		name, refused := c.r.b.Add(p)
 		if refused != "" {
-			c.say(t, what, "", refused)
+			c.noteVerdict(t, what, "", refused)
 			return
 		}
 		names = append(names, name)
 	}
-	c.say(t, what, importer.Join("; ", append(remarks, c.remarks...)...), "", names...)
+	c.noteVerdict(t, what, importer.Join("; ", append(remarks, c.remarks...)...), "", names...)
 }
 
-// narrower returns a descriptor with a value where the given descriptor takes any value: Envoy
+// findNarrower returns a descriptor with a value where the given descriptor takes any value: Envoy
 // prefers it.
-func (c *conversion) narrower(t *importer.Tree) string {
+func (c *conversion) findNarrower(t *importer.Tree) string {
 	entries := t.Get("entries").Items()
 	for _, other := range c.of.at.Get("descriptors").Items() {
 		theirs := other.Get("entries").Items()
@@ -141,17 +142,17 @@ func (c *conversion) narrower(t *importer.Tree) string {
 	return ""
 }
 
-// policies returns the policies of a descriptor. Each list of actions that makes it adds the
+// policiesOf returns the policies of a descriptor. Each list of actions that makes it adds the
 // requests and the parts of the key.
-func (c *conversion) policies(t *importer.Tree, entries []*importer.Tree) (
+func (c *conversion) policiesOf(t *importer.Tree, entries []*importer.Tree) (
 	policies []importer.Policy, remarks []string, reasons string,
 ) {
-	for _, s := range c.r.sources(c.of) {
+	for _, s := range c.r.sourcesOf(c.of) {
 		if s.at.Get("stage").Or("0") != c.of.at.Get("stage").Or("0") {
 			continue
 		}
-		for _, d := range descriptors(s.at, s.in) {
-			p, is, reason := d.policy(entries, c.policy)
+		for _, d := range descriptorsOf(s.at, s.in) {
+			p, is, reason := d.policyOf(entries, c.policy)
 			if !is {
 				continue
 			}
@@ -164,12 +165,12 @@ func (c *conversion) policies(t *importer.Tree, entries []*importer.Tree) (
 			policies = append(policies, p)
 		}
 	}
-	return joined(policies), remarks, reasons
+	return joinPolicies(policies), remarks, reasons
 }
 
-// policy returns a policy for the requests of which the actions make a descriptor; is reports
+// policyOf returns a policy for the requests of which the actions make a descriptor; is reports
 // whether they ever do.
-func (d *descriptor) policy(
+func (d *descriptor) policyOf(
 	entries []*importer.Tree, like importer.Policy,
 ) (p importer.Policy, is bool, reason string) {
 	if len(entries) != len(d.entries) {
@@ -192,7 +193,7 @@ func (d *descriptor) policy(
 			}
 			continue
 		}
-		same, problem := d.fix(v, text)
+		same, problem := d.fixValue(v, text)
 		if !same {
 			return p, false, ""
 		}
@@ -202,8 +203,8 @@ func (d *descriptor) policy(
 	return p, true, reason
 }
 
-// joined returns policies with as few matches as possible.
-func joined(policies []importer.Policy) (all []importer.Policy) {
+// joinPolicies returns policies with as few matches as possible.
+func joinPolicies(policies []importer.Policy) (all []importer.Policy) {
 	for len(policies) > 0 {
 		first := policies[0]
 		var matches []importer.Match
@@ -222,8 +223,8 @@ func joined(policies []importer.Policy) (all []importer.Policy) {
 	return all
 }
 
-// unused notes the elements of rate_limits that no descriptor uses.
-func (r *reader) unused() {
+// noteUnused notes the elements of rate_limits that no descriptor uses.
+func (r *reader) noteUnused() {
 	seen := map[*importer.Tree]bool{}
 	note := func(t *importer.Tree) {
 		if seen[t] {

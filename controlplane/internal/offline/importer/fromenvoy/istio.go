@@ -18,16 +18,16 @@ func Istio(files []importer.File) (*importer.Result, error) {
 	m := mesh{service: service{reader: reader{used: map[*importer.Tree]bool{}}, domains: map[string]bool{}}}
 	m.b.Set.Source = source
 	for _, doc := range manifests {
-		if err := m.manifest(doc); err != nil {
+		if err := m.readManifest(doc); err != nil {
 			return nil, err
 		}
 	}
-	m.configure()
+	m.noteOwnLimits()
 	m.native = true
 	for _, doc := range m.configs {
-		m.domain(doc)
+		m.readDomain(doc)
 	}
-	m.judge()
+	m.judgeFilters()
 	return m.b.Result()
 }
 
@@ -38,26 +38,26 @@ type mesh struct {
 	configs []*importer.Tree
 }
 
-// manifest reads a manifest. Other kinds hold no limit.
-func (m *mesh) manifest(doc *importer.Tree) error {
+// readManifest reads a manifest. Other kinds hold no limit.
+func (m *mesh) readManifest(doc *importer.Tree) error {
 	switch doc.Get("kind").Text() {
 	case "ConfigMap":
 		for _, f := range doc.Get("data").Fields() {
-			if err := m.embedded(f); err != nil {
+			if err := m.readEmbedded(f); err != nil {
 				return err
 			}
 		}
 	case "EnvoyFilter":
 		for _, p := range doc.Path("spec", "configPatches").Items() {
-			m.patch(p)
+			m.readPatch(p)
 		}
 	}
 	return nil
 }
 
-// embedded reads a file of a ConfigMap, if it is a configuration of the rate limit service. Its
+// readEmbedded reads a file of a ConfigMap, if it is a configuration of the rate limit service. Its
 // items have lines of the manifest: a text of several lines begins below its name.
-func (m *mesh) embedded(f importer.Field) error {
+func (m *mesh) readEmbedded(f importer.Field) error {
 	text := f.Value.Text()
 	if !strings.Contains(text, "domain:") || !strings.Contains(text, "descriptors:") {
 		return nil
@@ -72,8 +72,8 @@ func (m *mesh) embedded(f importer.Field) error {
 	return err
 }
 
-// patch reads the parts that a patch adds to the configurations of Envoys.
-func (m *mesh) patch(t *importer.Tree) {
+// readPatch reads the parts that a patch adds to the configurations of Envoys.
+func (m *mesh) readPatch(t *importer.Tree) {
 	in := &scope{}
 	vhost := t.Path("match", "routeConfiguration", "vhost")
 	switch t.Get("applyTo").Text() {
@@ -89,7 +89,7 @@ func (m *mesh) patch(t *importer.Tree) {
 		}
 		m.scopes = append(m.scopes, host, in)
 	}
-	m.walk(t.Path("patch", "value"), in, t.Get("applyTo").Text() == "HTTP_FILTER")
+	m.walkValue(t.Path("patch", "value"), in, t.Get("applyTo").Text() == "HTTP_FILTER")
 }
 
 // patchedHost returns the virtual host of a patch: host:port at a gateway, or a host of a sidecar,
@@ -103,13 +103,13 @@ func patchedHost(vhost *importer.Tree) *scope {
 	return s
 }
 
-// judge gives the filters their verdicts, and the actions that fill descriptors.
-func (m *mesh) judge() {
+// judgeFilters gives the filters their verdicts, and the actions that fill descriptors.
+func (m *mesh) judgeFilters() {
 	for _, f := range m.filters {
 		domain := f.at.Get("domain").Text()
 		switch {
 		case f.kind == localLimit:
-			m.local(f)
+			m.readLocal(f)
 		case f.kind != "RateLimit":
 			m.b.Not(f.at, f.kind+" of "+f.scope.String(), others[f.kind])
 		case m.domains[domain]:

@@ -24,23 +24,23 @@ func Import(files []importer.File) (*importer.Result, error) {
 	}
 	r := &reader{used: map[*importer.Tree]bool{}}
 	for _, doc := range documents {
-		r.walk(doc, &scope{}, false)
+		r.walkValue(doc, &scope{}, false)
 	}
 	r.b.Set.Source = source
-	r.configure()
+	r.noteOwnLimits()
 	for _, f := range r.filters {
 		if f.kind == localLimit {
-			r.local(f)
+			r.readLocal(f)
 			continue
 		}
 		r.b.Not(f.at, f.kind+" of "+f.scope.String(), others[f.kind])
 	}
-	r.unused()
+	r.noteUnused()
 	return r.b.Result()
 }
 
-// configure notes which limits each scope has of its own.
-func (r *reader) configure() {
+// noteOwnLimits notes which limits each scope has of its own.
+func (r *reader) noteOwnLimits() {
 	for _, f := range r.filters {
 		if f.kind == localLimit {
 			f.scope.config = f.at
@@ -65,10 +65,10 @@ type conversion struct {
 	impossible string
 }
 
-func (r *reader) local(f filter) {
+func (r *reader) readLocal(f filter) {
 	c := conversion{r: r, of: f, impossible: f.scope.impossible}
 	c.remarks = append(c.remarks, f.scope.remarks...)
-	c.remarks = append(c.remarks, r.stolen(f)...)
+	c.remarks = append(c.remarks, r.remarksOnOthers(f)...)
 	c.policy.Name = importer.Join("-", "envoy", f.at.Get("stat_prefix").Text(), f.scope.name)
 	c.policy.Mode, c.policy.Match = "local", f.scope.match
 	if f.at.Get("local_cluster_rate_limit").Exists() {
@@ -81,12 +81,12 @@ func (r *reader) local(f filter) {
 		c.impossible = importer.Join("; ", c.impossible,
 			"Weir has no buckets for single connections: use client_ip or consumer")
 	}
-	c.enforcement()
-	c.bucket()
+	c.readShares()
+	c.addBucket()
 	for _, d := range f.at.Get("descriptors").Items() {
-		c.descriptor(d)
+		c.addDescriptor(d)
 	}
-	c.settings()
+	c.noteFields()
 }
 
 // statusOf returns the status of a refusal. The source has a number, or a name of Envoy's
@@ -105,8 +105,8 @@ func statusOf(t *importer.Tree) int64 {
 	return 0
 }
 
-// stolen returns remarks about other scopes that take requests from the scope of a filter.
-func (r *reader) stolen(f filter) (remarks []string) {
+// remarksOnOthers returns remarks about other scopes that take requests from the scope of a filter.
+func (r *reader) remarksOnOthers(f filter) (remarks []string) {
 	// Several filter chains.
 	chains := 0
 	for _, other := range r.filters {
@@ -141,9 +141,9 @@ func (r *reader) stolen(f filter) (remarks []string) {
 	return remarks
 }
 
-// say notes the verdict on an item of the configuration. If the configuration as a whole is not
-// possible, no item of it is.
-func (c *conversion) say(t *importer.Tree, what, remark, impossible string, names ...string) {
+// noteVerdict notes the verdict on an item of the configuration. If the configuration as a whole is
+// not possible, no item of it is.
+func (c *conversion) noteVerdict(t *importer.Tree, what, remark, impossible string, names ...string) {
 	what = "local_ratelimit of " + c.of.scope.String() + ": " + what
 	impossible = importer.Join("; ", c.impossible, impossible)
 	switch {
@@ -156,9 +156,9 @@ func (c *conversion) say(t *importer.Tree, what, remark, impossible string, name
 	}
 }
 
-// enforcement reads the two shares. Without them Envoy decides nothing.
-func (c *conversion) enforcement() {
-	enabled, enforced := percent(c.of.at.Get("filter_enabled")), percent(c.of.at.Get("filter_enforced"))
+// readShares reads the two shares. Without them Envoy decides nothing.
+func (c *conversion) readShares() {
+	enabled, enforced := wholePercent(c.of.at.Get("filter_enabled")), wholePercent(c.of.at.Get("filter_enforced"))
 	switch {
 	case enabled == 0 || c.of.disabled:
 		c.policy.Enforcement = "off"
@@ -170,9 +170,9 @@ func (c *conversion) enforcement() {
 	}
 }
 
-// percent returns a RuntimeFractionalPercent in whole percent, at least 1 if it is not 0. If it is
-// absent, the result is 0.
-func percent(t *importer.Tree) int64 {
+// wholePercent returns a RuntimeFractionalPercent in whole percent, at least 1 if it is not 0. If
+// it is absent, the result is 0.
+func wholePercent(t *importer.Tree) int64 {
 	value := t.Get("default_value")
 	n, ok := value.Get("numerator").Int()
 	of := map[string]int64{"TEN_THOUSAND": 10_000, "MILLION": 1_000_000}[value.Get("denominator").Text()]
@@ -196,7 +196,7 @@ func limitOf(t *importer.Tree) (l importer.Limit, reason string) {
 	if given := t.Get("tokens_per_fill"); given.Exists() {
 		fill, ok = given.Int()
 	}
-	interval, fine := duration(t.Get("fill_interval"))
+	interval, fine := readDuration(t.Get("fill_interval"))
 	if !ok || fill < 1 || fill > 1<<32 || !fine {
 		return l, "tokens_per_fill or fill_interval is not read"
 	}
@@ -205,8 +205,8 @@ func limitOf(t *importer.Tree) (l importer.Limit, reason string) {
 	return l, ""
 }
 
-// bucket makes the policy of the bucket that all requests share.
-func (c *conversion) bucket() {
+// addBucket makes the policy of the bucket that all requests share.
+func (c *conversion) addBucket() {
 	t := c.of.at.Get("token_bucket")
 	if !t.Exists() {
 		return
@@ -221,34 +221,34 @@ func (c *conversion) bucket() {
 		}
 	}
 	if c.impossible != "" || reason != "" {
-		c.say(t, what, "", reason)
+		c.noteVerdict(t, what, "", reason)
 		return
 	}
 	p := c.policy
 	p.Limits = []importer.Limit{limit}
 	p.From = []string{fmt.Sprintf("%s:%d: local_ratelimit of %s", t.File(), t.Line(), c.of.scope)}
 	name, refused := c.r.b.Add(p)
-	c.say(t, what, remarks, refused, name)
+	c.noteVerdict(t, what, remarks, refused, name)
 }
 
-// settings notes each field.
-func (c *conversion) settings() {
+// noteFields notes each field.
+func (c *conversion) noteFields() {
 	t := c.of.at
 	if !t.Get("token_bucket").Exists() && len(t.Get("descriptors").Items()) == 0 {
 		c.r.b.Exactly(t, "local_ratelimit of "+c.of.scope.String(), "it has no bucket here, and limits nothing")
 	}
 	for _, f := range t.Fields() {
-		remark, impossible := c.setting(f.Name, f.Value)
+		remark, impossible := c.judgeField(f.Name, f.Value)
 		switch f.Name {
 		case "@type", "token_bucket", "descriptors", "rate_limits":
 			continue
 		}
-		c.say(f.Value, f.String(), remark, impossible)
+		c.noteVerdict(f.Value, f.String(), remark, impossible)
 	}
 }
 
-// setting returns the difference of a field, or the reason why it is left out.
-func (c *conversion) setting(name string, t *importer.Tree) (remark, impossible string) {
+// judgeField returns the difference of a field, or the reason why it is left out.
+func (c *conversion) judgeField(name string, t *importer.Tree) (remark, impossible string) {
 	// The first fields concern no limit, or are read elsewhere.
 	switch name {
 	case "stat_prefix", "rate_limited_as_resource_exhausted", "max_dynamic_descriptors", "stage",

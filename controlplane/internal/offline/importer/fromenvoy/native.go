@@ -20,12 +20,12 @@ func (s *service) atEnvoy(domain string, way []step, like importer.Policy) (all 
 		if f.kind != "RateLimit" || f.at.Get("domain").Text() != domain {
 			continue
 		}
-		for _, from := range s.sources(f) {
+		for _, from := range s.sourcesOf(f) {
 			if from.at.Get("stage").Or("0") != f.at.Get("stage").Or("0") {
 				continue
 			}
-			for _, d := range descriptors(from.at, from.in) {
-				p, is, problem := d.along(way, like)
+			for _, d := range descriptorsOf(from.at, from.in) {
+				p, is, problem := d.policyAlong(way, like)
 				switch {
 				case !is:
 				case problem != "":
@@ -33,7 +33,7 @@ func (s *service) atEnvoy(domain string, way []step, like importer.Policy) (all 
 				default:
 					s.used[from.at] = true
 					all = append(all, p)
-					remarks = append(append(remarks, d.remarks...), unread(from.at)...)
+					remarks = append(append(remarks, d.remarks...), unreadFields(from.at)...)
 				}
 			}
 		}
@@ -42,7 +42,7 @@ func (s *service) atEnvoy(domain string, way []step, like importer.Policy) (all 
 	if len(all) == 0 {
 		return nil, reason + ": the policy is for calls to the gRPC rate limit service"
 	}
-	all = joined(all)
+	all = joinPolicies(all)
 	if len(all) > 1 {
 		remarks = append(remarks,
 			"the rate limit service has one counter for them, Weir has one counter for each policy")
@@ -50,8 +50,8 @@ func (s *service) atEnvoy(domain string, way []step, like importer.Policy) (all 
 	return all, importer.Join("; ", remarks...)
 }
 
-// unread says which fields of an element of rate_limits are not read.
-func unread(t *importer.Tree) (remarks []string) {
+// unreadFields says which fields of an element of rate_limits are not read.
+func unreadFields(t *importer.Tree) (remarks []string) {
 	for _, name := range []string{"limit", "hits_addend", "apply_on_stream_done", "disable_key"} {
 		if t.Get(name).Exists() {
 			remarks = append(remarks, name+" of rate_limits is not read")
@@ -60,9 +60,9 @@ func unread(t *importer.Tree) (remarks []string) {
 	return remarks
 }
 
-// along returns the policy for the requests of which the actions make a descriptor on the way; is
-// reports whether they ever do.
-func (d *descriptor) along(way []step, like importer.Policy) (p importer.Policy, is bool, reason string) {
+// policyAlong returns the policy for the requests of which the actions make a descriptor on the
+// way; is reports whether they ever do.
+func (d *descriptor) policyAlong(way []step, like importer.Policy) (p importer.Policy, is bool, reason string) {
 	p = like
 	if len(way) != len(d.entries) {
 		return p, false, ""
@@ -77,11 +77,11 @@ func (d *descriptor) along(way []step, like importer.Policy) (p importer.Policy,
 		switch {
 		case problem != "":
 		case v.part == "":
-			same = one.takes(v.text)
+			same = one.takesText(v.text)
 		case one.op == "equals":
-			same, problem = d.fix(v, one.value)
+			same, problem = d.fixValue(v, one.value)
 		default:
-			problem = d.vary(v, one, &p)
+			problem = d.varyPart(v, one, &p)
 		}
 		if !same {
 			return p, false, ""
@@ -92,8 +92,8 @@ func (d *descriptor) along(way []step, like importer.Policy) (p importer.Policy,
 	return p, true, reason
 }
 
-// takes reports whether a step takes a fixed text.
-func (s step) takes(text string) bool {
+// takesText reports whether a step takes a fixed text.
+func (s step) takesText(text string) bool {
 	for _, e := range s.except {
 		if e.Op == "equals" && text == e.Text || e.Op == "prefix" && strings.HasPrefix(text, e.Text) {
 			return false
@@ -108,9 +108,9 @@ func (s step) takes(text string) bool {
 	return true
 }
 
-// vary handles a step that takes several values of a part of the request: the part becomes a part
-// of the key.
-func (d *descriptor) vary(v value, one step, p *importer.Policy) (reason string) {
+// varyPart handles a step that takes several values of a part of the request: the part becomes a
+// part of the key.
+func (d *descriptor) varyPart(v value, one step, p *importer.Policy) (reason string) {
 	if one.op == "prefix" {
 		name, isHeader := strings.CutPrefix(v.part, "header:")
 		if !isHeader {

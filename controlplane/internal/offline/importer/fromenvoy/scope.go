@@ -52,11 +52,11 @@ type filter struct {
 	disabled bool
 }
 
-// walk goes through a value; in is the scope around it.
-func (w *walker) walk(t *importer.Tree, in *scope, chain bool) {
+// walkValue goes through a value; in is the scope around it.
+func (w *walker) walkValue(t *importer.Tree, in *scope, chain bool) {
 	// Walk through lists.
 	for _, item := range t.Items() {
-		w.walk(item, in, chain)
+		w.walkValue(item, in, chain)
 	}
 	if !t.IsMap() {
 		return
@@ -70,7 +70,7 @@ func (w *walker) walk(t *importer.Tree, in *scope, chain bool) {
 		w.filters = append(w.filters, filter{config, kind, in, chain, w.disabled})
 		return
 	}
-	if w.discovered(t, in, chain) {
+	if w.noteDiscovered(t, in, chain) {
 		return
 	}
 	// A mapping may be a filter that is disabled, a virtual host or a route.
@@ -95,12 +95,12 @@ func (w *walker) walk(t *importer.Tree, in *scope, chain bool) {
 			chain = false
 			switchedOff(f.Value, in)
 		}
-		w.walk(f.Value, in, chain || f.Name == "http_filters")
+		w.walkValue(f.Value, in, chain || f.Name == "http_filters")
 	}
 }
 
-// discovered notes a filter that limits and gets its configuration from a server.
-func (w *walker) discovered(t *importer.Tree, in *scope, chain bool) bool {
+// noteDiscovered notes a filter that limits and gets its configuration from a server.
+func (w *walker) noteDiscovered(t *importer.Tree, in *scope, chain bool) bool {
 	for _, url := range t.Path("config_discovery", "type_urls").Texts() {
 		if isLimit(kindOf(url)) {
 			w.filters = append(w.filters, filter{at: t, kind: discoveredLimit, scope: in, chain: chain})
@@ -196,7 +196,7 @@ func routeScope(t *importer.Tree, vhost *scope, order int) *scope {
 		s.name = match.Short()
 	}
 	s.match.Hosts = vhost.match.Hosts
-	s.path(match)
+	s.readPath(match)
 	for _, h := range match.Get("headers").Items() {
 		header, methods, reason := headerMatch(h)
 		switch {
@@ -217,8 +217,8 @@ func routeScope(t *importer.Tree, vhost *scope, order int) *scope {
 	return s
 }
 
-// path reads the path of a match.
-func (s *scope) path(match *importer.Tree) {
+// readPath reads the path of a match.
+func (s *scope) readPath(match *importer.Tree) {
 	switch {
 	case match.Get("path").Exists():
 		s.match.Paths = []string{match.Get("path").Text()}

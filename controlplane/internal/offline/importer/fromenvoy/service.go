@@ -24,11 +24,11 @@ func RateLimitService(configs, envoys []importer.File) (*importer.Result, error)
 	}
 	s := &service{reader: reader{used: map[*importer.Tree]bool{}}, domains: map[string]bool{}}
 	for _, doc := range ofEnvoys {
-		s.walk(doc, &scope{}, false)
+		s.walkValue(doc, &scope{}, false)
 	}
 	s.native = len(envoys) > 0
 	for _, doc := range domains {
-		s.domain(doc)
+		s.readDomain(doc)
 	}
 	s.b.Set.Source = source
 	return s.b.Result()
@@ -41,8 +41,8 @@ type service struct {
 	domains map[string]bool
 }
 
-// domain reads a configuration.
-func (s *service) domain(doc *importer.Tree) {
+// readDomain reads a configuration.
+func (s *service) readDomain(doc *importer.Tree) {
 	name := doc.Get("domain").Text()
 	descriptors := doc.Get("descriptors")
 	switch {
@@ -57,7 +57,7 @@ func (s *service) domain(doc *importer.Tree) {
 	for _, f := range doc.Unread() {
 		s.b.Not(f.Value, f.String(), "the import does not read this field")
 	}
-	s.nodes(name, descriptors.Items(), nil)
+	s.readNodes(name, descriptors.Items(), nil)
 }
 
 // step is a node on the way to a limit.
@@ -87,14 +87,14 @@ func (s step) text() string { return strings.TrimSuffix(s.value, "*") }
 // maxSteps bounds how deep descriptors nest.
 const maxSteps = 32
 
-// nodes reads the nodes of a level.
-func (s *service) nodes(domain string, level []*importer.Tree, above []step) {
+// readNodes reads the nodes of a level.
+func (s *service) readNodes(domain string, level []*importer.Tree, above []step) {
 	seen := map[string]bool{}
 	for i, t := range level {
 		one := stepOf(t)
-		one.except = exceptions(one, level, i)
+		one.except = exceptionsOf(one, level, i)
 		way := append(slices.Clone(above), one)
-		what := domain + ": " + path(way)
+		what := domain + ": " + wayText(way)
 		switch {
 		case one.key == "":
 			s.b.Not(t, what, "a descriptor has no key, and the rate limit service refuses that")
@@ -105,19 +105,19 @@ func (s *service) nodes(domain string, level []*importer.Tree, above []step) {
 		case len(way) > maxSteps:
 			s.b.Not(t, what, "descriptors nest too deep")
 			continue
-		case hidden(one, level[:i], level):
-			s.unreached(what, t, 0)
+		case isHidden(one, level[:i], level):
+			s.noteUnreached(what, t, 0)
 			continue
 		}
 		seen[one.String()] = true
-		s.node(domain, what, t, way)
-		s.nodes(domain, t.Get("descriptors").Items(), way)
+		s.readNode(domain, what, t, way)
+		s.readNodes(domain, t.Get("descriptors").Items(), way)
 	}
 }
 
-// hidden reports whether no entry ever comes to a node: a star alone takes all values before the
+// isHidden reports whether no entry ever comes to a node: a star alone takes all values before the
 // wildcards after it, and before the bare key wherever that stands.
-func hidden(one step, before, level []*importer.Tree) bool {
+func isHidden(one step, before, level []*importer.Tree) bool {
 	if one.op == "equals" {
 		return false
 	}
@@ -131,18 +131,18 @@ func hidden(one step, before, level []*importer.Tree) bool {
 	})
 }
 
-// unreached notes nodes that no call comes to.
-func (s *service) unreached(what string, t *importer.Tree, depth int) {
+// noteUnreached notes nodes that no call comes to.
+func (s *service) noteUnreached(what string, t *importer.Tree, depth int) {
 	s.b.Exactly(t, what, "no call comes to it: a sibling with * takes all values")
 	for _, below := range t.Get("descriptors").Items() {
 		if depth < maxSteps {
-			s.unreached(what+" > "+stepOf(below).String(), below, depth+1)
+			s.noteUnreached(what+" > "+stepOf(below).String(), below, depth+1)
 		}
 	}
 }
 
-// path returns the way to a limit in words.
-func path(way []step) string {
+// wayText returns the way to a limit in words.
+func wayText(way []step) string {
 	var texts []string
 	for _, s := range way {
 		texts = append(texts, s.String())
@@ -169,9 +169,9 @@ func stepOf(t *importer.Tree) step {
 	return one
 }
 
-// exceptions returns the siblings that the rate limit service prefers to a node. It prefers exact
+// exceptionsOf returns the siblings that the rate limit service prefers to a node. It prefers exact
 // values to all other values. It prefers wildcards, in the order of the file, to the bare key.
-func exceptions(one step, level []*importer.Tree, at int) (all []importer.Value) {
+func exceptionsOf(one step, level []*importer.Tree, at int) (all []importer.Value) {
 	if one.op == "equals" {
 		return nil
 	}
@@ -194,8 +194,8 @@ var unitsOfService = map[string]quota.Span{
 	"month": 30 * quota.Day, "year": 365 * quota.Day,
 }
 
-// limit makes the policies of a node; none if it has no limit.
-func (s *service) limit(domain string, t *importer.Tree, way []step) (names []string, remark, impossible string) {
+// addLimit makes the policies of a node; none if it has no limit.
+func (s *service) addLimit(domain string, t *importer.Tree, way []step) (names []string, remark, impossible string) {
 	// Read the quota and the window.
 	limit := t.Get("rate_limit")
 	n, ok := limit.Get("requests_per_unit").Int()
@@ -216,9 +216,9 @@ func (s *service) limit(domain string, t *importer.Tree, way []step) (names []st
 	}
 	// Make the policy: for the requests at Envoy, else for calls to the service.
 	p := importer.Policy{
-		Name: domain + "-" + path(way), Algorithm: "fixed_window", Align: "utc", Mode: "strict",
+		Name: domain + "-" + wayText(way), Algorithm: "fixed_window", Align: "utc", Mode: "strict",
 		Limits: []importer.Limit{{Quota: n, Window: multiplied}},
-		From:   []string{fmt.Sprintf("%s:%d: %s: %s", t.File(), t.Line(), domain, path(way))},
+		From:   []string{fmt.Sprintf("%s:%d: %s: %s", t.File(), t.Line(), domain, wayText(way))},
 	}
 	if t.Get("shadow_mode").Is() || t.Get("quota_mode").Is() {
 		p.Enforcement = "shadow"

@@ -4,11 +4,11 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
 )
 
-// node reads the limit of a node and notes its settings.
-func (s *service) node(domain, what string, t *importer.Tree, way []step) {
+// readNode reads the limit of a node and notes its settings.
+func (s *service) readNode(domain, what string, t *importer.Tree, way []step) {
 	// Convert the limit. All items of the node get its verdict.
 	limit := t.Get("rate_limit")
-	names, remark, impossible := s.limit(domain, t, way)
+	names, remark, impossible := s.addLimit(domain, t, way)
 	item := func(at *importer.Tree, what, remark string) {
 		switch {
 		case impossible != "":

@@ -13,9 +13,9 @@ var authPlugins = []string{
 	"ldap-auth", "ldap-auth-advanced", "mtls-auth", "session",
 }
 
-// identity makes the sources of consumers of the authentication plugins. A caller that Kong has no
-// consumer for is counted by its address.
-func (r *reader) identity() {
+// addIdentity makes the sources of consumers of the authentication plugins. A caller that Kong has
+// no consumer for is counted by its address.
+func (r *reader) addIdentity() {
 	// Collect each source once.
 	var sources []importer.Source
 	add := func(kind, name string) {
@@ -59,8 +59,8 @@ func subject(claims []string) string {
 	return "sub"
 }
 
-// unread says which authentication plugins find consumers that Weir cannot find.
-func (r *reader) unread() string {
+// unreadPlugins says which authentication plugins find consumers that Weir cannot find.
+func (r *reader) unreadPlugins() string {
 	var names []string
 	for _, p := range r.auth {
 		switch name := p.Get("name").Text(); name {
@@ -89,15 +89,15 @@ func (c *conversion) byConsumer(policies []string) (able []string) {
 		}
 	}
 	if len(others) > 0 {
-		c.remark("these do not count by consumer and go on to limit this consumer, in Kong they do not: " +
+		c.addRemark("these do not count by consumer and go on to limit this consumer, in Kong they do not: " +
 			strings.Join(others, ", "))
 	}
 	return able
 }
 
-// override makes the plugin of a consumer a limit of its own under the policies that the plugin
+// addOverride makes the plugin of a consumer a limit of its own under the policies that the plugin
 // would otherwise run as.
-func (c *conversion) override() {
+func (c *conversion) addOverride() {
 	// Find the policies that the consumer's limit overrides.
 	var policies []string
 	for i := range c.r.instances {
@@ -132,10 +132,10 @@ func (c *conversion) override() {
 	}
 	// Weir's counters differ from Kong's if there are several.
 	if len(policies) > 1 {
-		c.remark("Kong has one counter of this consumer for all routes, Weir has one counter for each policy")
+		c.addRemark("Kong has one counter of this consumer for all routes, Weir has one counter for each policy")
 	}
 	if len(keys) > 1 {
-		c.remark("Kong has one counter for all keys of the consumer, Weir has one counter for each key")
+		c.addRemark("Kong has one counter for all keys of the consumer, Weir has one counter for each key")
 	}
 	// Add an override for each key.
 	limits := make([]importer.Limit, len(c.limits))

@@ -22,16 +22,16 @@ func Import(files []importer.File) (*importer.Result, error) {
 	}
 	r := &reader{services: map[string]*importer.Tree{}}
 	for _, doc := range documents {
-		r.entities(doc)
+		r.readEntities(doc)
 	}
 	r.b.Set.Source = source
-	r.identity()
-	r.headers()
+	r.addIdentity()
+	r.chooseDialect()
 	// Instances of consumers come last: they override the policies of the other instances.
 	for _, ofConsumers := range []bool{false, true} {
 		for i := range r.instances {
 			if one := &r.instances[i]; (one.consumer != "") == ofConsumers {
-				r.instance(one)
+				r.readInstance(one)
 			}
 		}
 	}
@@ -58,8 +58,8 @@ type instance struct {
 	policies []string
 }
 
-// at says where an instance is, for people.
-func (i *instance) at() string {
+// placeText says where an instance is, for people.
+func (i *instance) placeText() string {
 	var parts []string
 	for _, p := range [][2]string{
 		{"route", i.route}, {"service", i.service}, {"consumer", i.consumer}, {"consumer group", i.groups},
@@ -74,39 +74,39 @@ func (i *instance) at() string {
 	return strings.Join(parts, ", ")
 }
 
-// entities collects the services, routes, plugins and consumers of a document.
-func (r *reader) entities(doc *importer.Tree) {
+// readEntities collects the services, routes, plugins and consumers of a document.
+func (r *reader) readEntities(doc *importer.Tree) {
 	for _, s := range doc.Get("services").Items() {
 		name := nameOf(s)
 		for _, key := range []string{name, s.Get("id").Text()} {
 			r.services[key] = s
 		}
-		r.plugins(s.Get("plugins"), instance{service: name})
+		r.readPlugins(s.Get("plugins"), instance{service: name})
 		for _, one := range s.Get("routes").Items() {
-			r.route(one, name)
+			r.readRoute(one, name)
 		}
 	}
 	for _, one := range doc.Get("routes").Items() {
-		r.route(one, reference(one.Get("service")))
+		r.readRoute(one, entityName(one.Get("service")))
 	}
 	for _, c := range doc.Get("consumers").Items() {
 		r.consumers = append(r.consumers, c)
-		r.plugins(c.Get("plugins"), instance{consumer: consumerName(c)})
+		r.readPlugins(c.Get("plugins"), instance{consumer: consumerName(c)})
 	}
 	for _, g := range doc.Get("consumer_groups").Items() {
-		r.plugins(g.Get("plugins"), instance{groups: nameOf(g)})
+		r.readPlugins(g.Get("plugins"), instance{groups: nameOf(g)})
 	}
-	r.plugins(doc.Get("consumer_group_plugins"), instance{})
-	r.plugins(doc.Get("plugins"), instance{})
-	r.resource(doc)
+	r.readPlugins(doc.Get("consumer_group_plugins"), instance{})
+	r.readPlugins(doc.Get("plugins"), instance{})
+	r.readResource(doc)
 	for _, one := range doc.Get("items").Items() { // A list, as kubectl writes it.
-		r.resource(one)
+		r.readResource(one)
 	}
 }
 
-// resource names a plugin that limits and is a resource of Kubernetes. It does not say whose it is:
-// the routes do, in annotations.
-func (r *reader) resource(of *importer.Tree) {
+// readResource names a plugin that limits and is a resource of Kubernetes. It does not say whose it
+// is: the routes do, in annotations.
+func (r *reader) readResource(of *importer.Tree) {
 	kind := of.Get("kind").Text()
 	if kind != "KongPlugin" && kind != "KongClusterPlugin" {
 		return
@@ -119,8 +119,9 @@ func (r *reader) resource(of *importer.Tree) {
 		"resources of Kubernetes are not read: import what `deck gateway dump` writes of the gateway")
 }
 
-// plugins collects the plugins of an entity. Plugins of the document itself name their entities.
-func (r *reader) plugins(list *importer.Tree, owner instance) {
+// readPlugins collects the plugins of an entity. Plugins of the document itself name their
+// entities.
+func (r *reader) readPlugins(list *importer.Tree, owner instance) {
 	for _, p := range list.Items() {
 		one := owner
 		one.plugin, one.name = p, p.Get("name").Text()
@@ -131,7 +132,7 @@ func (r *reader) plugins(list *importer.Tree, owner instance) {
 			{"service", &one.service}, {"route", &one.route}, {"consumer", &one.consumer},
 			{"consumer_group", &one.groups},
 		} {
-			if name := reference(p.Get(ref.key)); name != "" {
+			if name := entityName(p.Get(ref.key)); name != "" {
 				*ref.into = name
 			}
 		}
@@ -153,8 +154,8 @@ func isLimit(name string) bool {
 	return false
 }
 
-// reference returns the entity that a field names: a text, or a mapping with a name or an id.
-func reference(t *importer.Tree) string {
+// entityName returns the entity that a field names: a text, or a mapping with a name or an id.
+func entityName(t *importer.Tree) string {
 	if text := t.Text(); text != "" {
 		return text
 	}
@@ -167,22 +168,22 @@ func consumerName(t *importer.Tree) string {
 	return t.Get("username").Or(t.Get("custom_id").Or(t.Get("id").Or("unnamed")))
 }
 
-// replaces reports whether a more specific instance of the plugin runs at a route instead of i.
-func (r *reader) replaces(i *instance, to *route) bool {
+// isReplaced reports whether a more specific instance of the plugin runs at a route instead of i.
+func (r *reader) isReplaced(i *instance, to *route) bool {
 	for n := range r.instances {
 		other := &r.instances[n]
 		if other.name != i.name || other.consumer+other.groups != "" || other == i {
 			continue
 		}
-		if rank(other) > rank(i) && other.covers(to) {
+		if rankOf(other) > rankOf(i) && other.coversRoute(to) {
 			return true
 		}
 	}
 	return false
 }
 
-// rank orders instances without a consumer by Kong's precedence.
-func rank(i *instance) int {
+// rankOf orders instances without a consumer by Kong's precedence.
+func rankOf(i *instance) int {
 	n := 0
 	if i.route != "" {
 		n += 2
@@ -193,22 +194,22 @@ func rank(i *instance) int {
 	return n
 }
 
-// covers reports whether an instance would run for a route.
-func (i *instance) covers(to *route) bool {
+// coversRoute reports whether an instance would run for a route.
+func (i *instance) coversRoute(to *route) bool {
 	return (i.route == "" || i.route == to.name || i.route == to.id) &&
 		(i.service == "" || i.service == to.service || i.service == to.serviceID)
 }
 
-// scope returns the requests that an instance limits, in as few matches as possible, and remarks
+// scopeOf returns the requests that an instance limits, in as few matches as possible, and remarks
 // about the differences.
-func (r *reader) scope(i *instance) (matches []importer.Match, remarks []string, impossible string) {
+func (r *reader) scopeOf(i *instance) (matches []importer.Match, remarks []string, impossible string) {
 	var left []*route
 	covered := 0
 	for n := range r.routes {
 		one := &r.routes[n]
 		switch {
-		case !i.covers(one):
-		case r.replaces(i, one):
+		case !i.coversRoute(one):
+		case r.isReplaced(i, one):
 			left = append(left, one)
 		case one.impossible != "":
 			impossible = one.impossible
@@ -218,7 +219,7 @@ func (r *reader) scope(i *instance) (matches []importer.Match, remarks []string,
 			remarks = append(remarks, one.remarks...)
 		}
 	}
-	if rank(i) == 0 && len(left) == 0 && impossible == "" {
+	if rankOf(i) == 0 && len(left) == 0 && impossible == "" {
 		return []importer.Match{{}}, nil, "" // All routes, also those that match nothing here.
 	}
 	if covered == 0 && impossible == "" {

@@ -38,26 +38,26 @@ type limit struct {
 	remark string
 }
 
-func (r *reader) instance(i *instance) {
+func (r *reader) readInstance(i *instance) {
 	c := conversion{r: r, of: i, config: i.plugin.Get("config")}
 	switch i.name {
 	case basic:
-		c.periods()
+		c.readPeriods()
 	case advanced:
-		c.windows()
+		c.readWindows()
 	default:
-		r.b.Not(i.plugin, "plugin "+i.name+" of "+i.at(), otherPlugin(i.name))
+		r.b.Not(i.plugin, "plugin "+i.name+" of "+i.placeText(), otherPlugin(i.name))
 		return
 	}
 	c.policy.Match = importer.Match{}
 	c.policy.Name = importer.Join("-", "kong", i.route, i.service, i.consumer, i.groups)
-	c.identifier()
-	c.storage()
-	c.answer()
-	c.plugin()
-	c.add()
+	c.readIdentifier()
+	c.readStorage()
+	c.readAnswer()
+	c.readPlugin()
+	c.addPolicies()
 	i.policies = c.names
-	c.settings()
+	c.noteSettings()
 }
 
 func otherPlugin(name string) string {
@@ -80,9 +80,9 @@ var units = []struct {
 	{"month", 30 * quota.Day}, {"year", 365 * quota.Day},
 }
 
-// periods reads the limits of rate-limiting: windows of the UTC calendar, all of which must allow.
-// A refused request is charged to none.
-func (c *conversion) periods() {
+// readPeriods reads the limits of rate-limiting: windows of the UTC calendar, all of which must
+// allow. A refused request is charged to none.
+func (c *conversion) readPeriods() {
 	c.policy.Algorithm, c.policy.Align = "fixed_window", "utc"
 	for _, u := range units {
 		t := c.config.Get(u.name)
@@ -105,8 +105,8 @@ func (c *conversion) periods() {
 	}
 }
 
-// windows reads the limits of rate-limiting-advanced: limit[n] within window_size[n] seconds.
-func (c *conversion) windows() {
+// readWindows reads the limits of rate-limiting-advanced: limit[n] within window_size[n] seconds.
+func (c *conversion) readWindows() {
 	// Read each limit with its window.
 	limits, sizes := c.config.Get("limit"), c.config.Get("window_size")
 	values, seconds := limits.Several(), sizes.Several()
@@ -133,20 +133,20 @@ func (c *conversion) windows() {
 	} else {
 		c.policy.Algorithm = "sliding_window_counter"
 		if !penalty.Is() {
-			c.remark("Kong counts refused requests too (disable_penalty is not true), so that a caller which goes on " +
-				"stays out; Weir never counts them")
+			c.addRemark("Kong counts refused requests too (disable_penalty is not true), so that a caller which " +
+				"goes on stays out; Weir never counts them")
 		}
 	}
 	if len(c.limits) > 1 {
-		c.remark("a request that one limit refuses counts in Kong's other windows, in Weir in none")
+		c.addRemark("a request that one limit refuses counts in Kong's other windows, in Weir in none")
 	}
 }
 
-func (c *conversion) remark(text string) { c.remarks = append(c.remarks, text) }
+func (c *conversion) addRemark(text string) { c.remarks = append(c.remarks, text) }
 
-// identifier chooses the partition: the caller whose requests Kong counts. If Kong cannot find the
-// caller, it takes the address.
-func (c *conversion) identifier() {
+// readIdentifier chooses the partition: the caller whose requests Kong counts. If Kong cannot find
+// the caller, it takes the address.
+func (c *conversion) readIdentifier() {
 	by := c.config.Get("limit_by", "identifier").Or("consumer")
 	switch by {
 	case "ip":
@@ -156,8 +156,8 @@ func (c *conversion) identifier() {
 		if len(c.r.b.Set.Identity.Consumer) == 1 { // There are no consumers, only addresses.
 			c.policy.Partition = []string{"client_ip"}
 		}
-		if note := c.r.unread(); note != "" {
-			c.remark(note)
+		if note := c.r.unreadPlugins(); note != "" {
+			c.addRemark(note)
 		}
 	case "service":
 		if c.of.service+c.of.route == "" && len(c.r.services) > 1 {
@@ -176,11 +176,12 @@ func (c *conversion) identifier() {
 // byPath counts the requests for one path. Kong counts other requests by address.
 func (c *conversion) byPath() {
 	c.policy.Match.Paths = []string{c.config.Get("path").Or("/")}
-	c.remark("Kong counts requests to other paths by address; Weir leaves them out")
+	c.addRemark("Kong counts requests to other paths by address; Weir leaves them out")
 }
 
-// storage chooses the mode by the scope of Kong's counters, and the behaviour without their store.
-func (c *conversion) storage() {
+// readStorage chooses the mode by the scope of Kong's counters, and the behaviour without their
+// store.
+func (c *conversion) readStorage() {
 	c.policy.Mode = "strict"
 	apart := c.of.name == "rate-limiting-advanced" && c.config.Get("sync_rate").Text() == "-1"
 	if apart || c.config.Get("policy", "strategy").Or("local") == "local" {
@@ -193,8 +194,8 @@ func (c *conversion) storage() {
 	}
 }
 
-// answer reads the response to a refused client.
-func (c *conversion) answer() {
+// readAnswer reads the response to a refused client.
+func (c *conversion) readAnswer() {
 	if status, ok := c.config.Get("error_code").Int(); ok && status != 429 {
 		c.policy.Response.Status = status
 	}

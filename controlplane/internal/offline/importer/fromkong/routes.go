@@ -16,14 +16,14 @@ type route struct {
 	impossible string
 }
 
-func (r *reader) route(t *importer.Tree, service string) {
+func (r *reader) readRoute(t *importer.Tree, service string) {
 	one := route{name: nameOf(t), id: t.Get("id").Text(), service: service}
 	if s := r.services[service]; s != nil {
 		one.service, one.serviceID = nameOf(s), s.Get("id").Text()
 	}
 	one.read(t)
 	r.routes = append(r.routes, one)
-	r.plugins(t.Get("plugins"), instance{route: one.name, service: ""})
+	r.readPlugins(t.Get("plugins"), instance{route: one.name, service: ""})
 }
 
 func (o *route) read(t *importer.Tree) {
@@ -37,7 +37,7 @@ func (o *route) read(t *importer.Tree) {
 	for _, host := range t.Get("hosts").Texts() {
 		name, port, _ := strings.Cut(strings.ToLower(host), ":")
 		if port != "" {
-			o.remark("Weir's hosts have no ports: " + host)
+			o.addRemark("Weir's hosts have no ports: " + host)
 		}
 		if strings.HasSuffix(name, ".*") {
 			o.impossible = "host " + host + " of route " + o.name + ": Weir has wildcards at the beginning only"
@@ -46,7 +46,7 @@ func (o *route) read(t *importer.Tree) {
 		m.Hosts = append(m.Hosts, name)
 	}
 	for _, path := range t.Get("paths").Texts() {
-		if !o.path(path, &m) {
+		if !o.addPath(path, &m) {
 			return
 		}
 	}
@@ -60,12 +60,12 @@ func (o *route) read(t *importer.Tree) {
 	// Multiply the match by the values of each header.
 	o.matches = []importer.Match{m}
 	for _, header := range t.Get("headers").Fields() {
-		o.header(header.Name, header.Value.Texts())
+		o.addHeader(header.Name, header.Value.Texts())
 	}
 }
 
-// path adds a path to a match; false if no pattern can say it.
-func (o *route) path(path string, m *importer.Match) bool {
+// addPath adds a path to a match; false if no pattern can say it.
+func (o *route) addPath(path string, m *importer.Match) bool {
 	if expression, found := strings.CutPrefix(path, "~"); found {
 		patterns, remark, ok := importer.RegexPaths(expression)
 		if !ok {
@@ -73,7 +73,7 @@ func (o *route) path(path string, m *importer.Match) bool {
 				": no pattern of Weir says the same as this expression"
 			return false
 		}
-		o.remark(remark)
+		o.addRemark(remark)
 		m.Paths = append(m.Paths, patterns...)
 		return true
 	}
@@ -83,14 +83,14 @@ func (o *route) path(path string, m *importer.Match) bool {
 		return true
 	}
 	if !strings.HasSuffix(path, "/") {
-		o.remark("Kong's path " + path + " also covers " + path + "x, Weir's only paths below " + path + "/")
+		o.addRemark("Kong's path " + path + " also covers " + path + "x, Weir's only paths below " + path + "/")
 	}
 	m.Paths = append(m.Paths, patterns...)
 	return true
 }
 
-// header replaces each match by a match for each value: conditions on headers must all hold.
-func (o *route) header(name string, values []string) {
+// addHeader replaces each match by a match for each value: conditions on headers must all hold.
+func (o *route) addHeader(name string, values []string) {
 	var all []importer.Match
 	for _, m := range o.matches {
 		for _, value := range values {
@@ -115,7 +115,7 @@ func (o *route) header(name string, values []string) {
 // maxMatches bounds the matches of a route.
 const maxMatches = 64
 
-func (o *route) remark(text string) {
+func (o *route) addRemark(text string) {
 	if text != "" {
 		o.remarks = append(o.remarks, text)
 	}

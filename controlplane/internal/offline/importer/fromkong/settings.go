@@ -8,15 +8,15 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
 )
 
-// plugin reads the settings beside the configuration.
-func (c *conversion) plugin() {
+// readPlugin reads the settings beside the configuration.
+func (c *conversion) readPlugin() {
 	if t := c.of.plugin.Get("enabled"); t.Exists() && !t.Is() {
 		c.policy.Enforcement = "off"
 	}
 }
 
-// add makes the policies, one policy for each match of the scope.
-func (c *conversion) add() {
+// addPolicies makes the policies, one policy for each match of the scope.
+func (c *conversion) addPolicies() {
 	// Find the scope, or the reason why there can be no policy.
 	var matches []importer.Match
 	impossible := ""
@@ -28,13 +28,13 @@ func (c *conversion) add() {
 		impossible = "it has no limit"
 	case c.of.consumer == "":
 		var remarks []string
-		matches, remarks, impossible = c.r.scope(c.of)
+		matches, remarks, impossible = c.r.scopeOf(c.of)
 		c.remarks = append(c.remarks, remarks...)
 	}
 	c.impossible = importer.Join("; ", c.impossible, impossible)
 	// A limit of a consumer becomes an override.
 	if c.of.consumer != "" && c.impossible == "" {
-		c.override()
+		c.addOverride()
 	}
 	if c.impossible != "" || c.of.consumer != "" {
 		return
@@ -44,18 +44,18 @@ func (c *conversion) add() {
 		c.policy.Limits = append(c.policy.Limits, l.limit)
 	}
 	c.policy.From = []string{fmt.Sprintf("%s:%d: %s of %s", c.of.plugin.File(), c.of.plugin.Line(), c.of.name,
-		c.of.at())}
+		c.of.placeText())}
 	for _, m := range matches {
 		m.Paths = slices.Concat(m.Paths, c.policy.Match.Paths)
 		p := c.policy
 		p.Match = m
-		c.take(p)
+		c.addPolicy(p)
 		c.withoutHeader(p)
 	}
 }
 
-// take adds a policy.
-func (c *conversion) take(p importer.Policy) {
+// addPolicy adds a policy.
+func (c *conversion) addPolicy(p importer.Policy) {
 	name, refused := c.r.b.Add(p)
 	if refused != "" {
 		c.impossible = refused
@@ -74,14 +74,14 @@ func (c *conversion) withoutHeader(p importer.Policy) {
 		p.Match.Headers = append(slices.Clone(p.Match.Headers), importer.Header{Name: name, Op: "absent"})
 		p.Partition = []string{"client_ip"}
 		p.Name += "-without-" + name
-		c.take(p)
+		c.addPolicy(p)
 	}
 }
 
-// verdict notes the verdict on an item of the plugin. If the plugin as a whole is not possible, no
-// item of it is.
-func (c *conversion) verdict(t *importer.Tree, what, remark string) {
-	what = c.of.name + " of " + c.of.at() + ": " + what
+// noteVerdict notes the verdict on an item of the plugin. If the plugin as a whole is not possible,
+// no item of it is.
+func (c *conversion) noteVerdict(t *importer.Tree, what, remark string) {
+	what = c.of.name + " of " + c.of.placeText() + ": " + what
 	switch {
 	case c.impossible != "":
 		c.r.b.Not(t, what, c.impossible)
@@ -92,26 +92,26 @@ func (c *conversion) verdict(t *importer.Tree, what, remark string) {
 	}
 }
 
-// settings notes each setting of the plugin with its verdict.
-func (c *conversion) settings() {
+// noteSettings notes each setting of the plugin with its verdict.
+func (c *conversion) noteSettings() {
 	remark := importer.Join("; ", c.remarks...)
 	for i, l := range c.limits {
 		if i == 1 && remark != "" {
 			remark = fmt.Sprintf("as in line %d", c.limits[0].at.Line())
 		}
-		c.verdict(l.at, l.what, importer.Join("; ", remark, l.remark))
+		c.noteVerdict(l.at, l.what, importer.Join("; ", remark, l.remark))
 	}
 	if len(c.limits) == 0 {
-		c.verdict(c.of.plugin, "plugin "+c.of.name, "")
+		c.noteVerdict(c.of.plugin, "plugin "+c.of.name, "")
 	}
 	limits := []string{"second", "minute", "hour", "day", "month", "year", "limit", "window_size"}
 	for _, f := range c.config.Fields() {
 		if slices.Contains(limits, f.Name) {
 			continue
 		}
-		reason, verdict := c.setting(f.Name, f.Value)
+		reason, verdict := c.judgeSetting(f.Name, f.Value)
 		item := importer.Item{
-			File: f.Value.File(), Line: f.Value.Line(), What: c.of.name + " of " + c.of.at() + ": " + f.String(),
+			File: f.Value.File(), Line: f.Value.Line(), What: c.of.name + " of " + c.of.placeText() + ": " + f.String(),
 			Verdict: verdict, Reason: reason,
 		}
 		if c.impossible != "" && verdict != importer.NotPossible {
@@ -120,16 +120,16 @@ func (c *conversion) settings() {
 		c.r.b.Say(item)
 	}
 	for _, f := range c.of.plugin.Unread() {
-		c.beside(f)
+		c.noteBeside(f)
 	}
 }
 
 // meta are fields of a plugin that do not concern its limits.
 var meta = []string{"id", "tags", "instance_name", "created_at", "updated_at", "run_on", "partials"}
 
-// beside notes a field that stands beside the configuration.
-func (c *conversion) beside(f importer.Field) {
-	what := c.of.name + " of " + c.of.at() + ": " + f.String()
+// noteBeside notes a field that stands beside the configuration.
+func (c *conversion) noteBeside(f importer.Field) {
+	what := c.of.name + " of " + c.of.placeText() + ": " + f.String()
 	switch {
 	case slices.Contains(meta, f.Name):
 	case f.Name == "protocols" && !slices.Contains(f.Value.Texts(), "tcp"):
@@ -141,8 +141,8 @@ func (c *conversion) beside(f importer.Field) {
 
 const notNeeded = "not needed: the control plane has a store of its own (--redis-url)"
 
-// setting returns the verdict on one setting.
-func (c *conversion) setting(name string, t *importer.Tree) (reason string, verdict importer.Verdict) {
+// judgeSetting returns the verdict on one setting.
+func (c *conversion) judgeSetting(name string, t *importer.Tree) (reason string, verdict importer.Verdict) {
 	// The settings with a meaning for Weir.
 	switch name {
 	case "limit_by", "identifier", "header_name", "path", "window_type":
@@ -170,13 +170,13 @@ func (c *conversion) setting(name string, t *importer.Tree) (reason string, verd
 		}
 		return "", importer.Exact
 	case "hide_client_headers":
-		return c.hidden(t)
+		return c.judgeHideHeaders(t)
 	case "sync_rate":
-		return c.synchronised(t)
+		return c.judgeSyncRate(t)
 	case "retry_after_jitter_max":
 		return "Weir spreads Retry-After by at most 10 % and 30 s", importer.Approximate
 	case "namespace":
-		return c.namespace(t)
+		return c.judgeNamespace(t)
 	case "dictionary_name", "lock_dictionary_name":
 		return notNeeded, importer.Exact
 	case "throttling":
@@ -200,9 +200,9 @@ func (c *conversion) setting(name string, t *importer.Tree) (reason string, verd
 	return "there is no such setting in Weir", importer.NotPossible
 }
 
-// synchronised returns the verdict on the interval at which nodes exchange their counts. The two
+// judgeSyncRate returns the verdict on the interval at which nodes exchange their counts. The two
 // plugins have different values for asking at each request.
-func (c *conversion) synchronised(t *importer.Tree) (string, importer.Verdict) {
+func (c *conversion) judgeSyncRate(t *importer.Tree) (string, importer.Verdict) {
 	each := "-1"
 	if c.of.name == "rate-limiting-advanced" {
 		each = "0"
@@ -214,9 +214,9 @@ func (c *conversion) synchronised(t *importer.Tree) (string, importer.Verdict) {
 		importer.Approximate
 }
 
-// hidden returns the verdict on hide_client_headers. Weir has one setting for all policies: the
-// headers are shown if any plugin shows them.
-func (c *conversion) hidden(t *importer.Tree) (string, importer.Verdict) {
+// judgeHideHeaders returns the verdict on hide_client_headers. Weir has one setting for all
+// policies: the headers are shown if any plugin shows them.
+func (c *conversion) judgeHideHeaders(t *importer.Tree) (string, importer.Verdict) {
 	hides, shown := t.Is(), c.r.b.Set.Headers.Legacy != ""
 	switch {
 	case hides == shown:
@@ -228,8 +228,8 @@ func (c *conversion) hidden(t *importer.Tree) (string, importer.Verdict) {
 		importer.Approximate
 }
 
-// namespace returns the verdict on a name for counters, which several plugins may share.
-func (c *conversion) namespace(t *importer.Tree) (string, importer.Verdict) {
+// judgeNamespace returns the verdict on a name for counters, which several plugins may share.
+func (c *conversion) judgeNamespace(t *importer.Tree) (string, importer.Verdict) {
 	for i := range c.r.instances {
 		other := &c.r.instances[i]
 		if other != c.of && other.plugin.Path("config", "namespace").Text() == t.Text() {
@@ -240,8 +240,8 @@ func (c *conversion) namespace(t *importer.Tree) (string, importer.Verdict) {
 	return notNeeded, importer.Exact
 }
 
-// headers chooses the dialect that is nearest to Kong's headers.
-func (r *reader) headers() {
+// chooseDialect chooses the dialect that is nearest to Kong's headers.
+func (r *reader) chooseDialect() {
 	shown := false
 	for i := range r.instances {
 		shown = shown || !r.instances[i].plugin.Path("config", "hide_client_headers").Is()

@@ -20,7 +20,7 @@ const defaultMultiplier = 5
 // ImportIngress reads the annotations of ingress-nginx that limit requests. The controller's
 // ConfigMap may be among the files. The error is an *importer.SyntaxError.
 func ImportIngress(files []importer.File) (*importer.Result, error) {
-	all, source, err := objects(files)
+	all, source, err := readObjects(files)
 	if err != nil {
 		return nil, err
 	}
@@ -34,14 +34,14 @@ func ImportIngress(files []importer.File) (*importer.Result, error) {
 	}
 	lists := map[string]bool{}
 	for _, o := range all {
-		if o.kind == "Ingress" && limits(o) {
-			lists[annotation(o, "limit-whitelist", "limit-allowlist").Text()] = true
+		if o.kind == "Ingress" && hasLimit(o) {
+			lists[findAnnotation(o, "limit-whitelist", "limit-allowlist").Text()] = true
 		}
 	}
 	r.common = len(lists) == 1
 	for _, o := range all {
 		if o.kind == "Ingress" {
-			r.ingress(o)
+			r.readIngress(o)
 		}
 	}
 	return r.b.Result()
@@ -90,7 +90,7 @@ var notLimits = map[string]string{
 		"policies",
 }
 
-func annotation(o object, names ...string) *importer.Tree {
+func findAnnotation(o object, names ...string) *importer.Tree {
 	for _, name := range names {
 		if t := o.tree.Path("metadata", "annotations").Get(prefix + name); t.Exists() {
 			return t
@@ -99,9 +99,9 @@ func annotation(o object, names ...string) *importer.Tree {
 	return nil
 }
 
-// limits reports whether an ingress has a limit.
-func limits(o object) bool {
-	return annotation(o, "limit-rps", "limit-rpm", "limit-connections").Exists()
+// hasLimit reports whether an ingress has a limit.
+func hasLimit(o object) bool {
+	return findAnnotation(o, "limit-rps", "limit-rpm", "limit-connections").Exists()
 }
 
 // conversion turns an ingress into policies.
@@ -113,29 +113,29 @@ type conversion struct {
 	names      []string
 }
 
-func (r *ingresses) ingress(o object) {
+func (r *ingresses) readIngress(o object) {
 	c := conversion{r: r, of: o}
-	matches := c.scope()
+	matches := c.listMatches()
 	rates := importer.Policy{
 		Name: "ingress-" + o.namespace + "-" + o.name, Partition: []string{"client_ip"}, Mode: "local",
 		From: []string{fmt.Sprintf("%s:%d: %s", o.tree.File(), o.tree.Path("metadata", "annotations").Line(), o)},
 	}
 	connections := rates
 	connections.Name += "-connections"
-	c.rates(&rates)
-	c.connections(&connections)
-	except := c.allowed()
+	c.readRates(&rates)
+	c.readConnections(&connections)
+	except := c.allowedNetworks()
 	if len(matches) > 1 {
 		c.remarks = append(c.remarks,
 			"ingress-nginx has one counter for the whole ingress, Weir has one counter for each policy")
 	}
-	c.add(rates, r.status["limit-req-status-code"], matches, except)
-	c.add(connections, r.status["limit-conn-status-code"], matches, except)
-	c.annotations()
+	c.addPolicies(rates, r.status["limit-req-status-code"], matches, except)
+	c.addPolicies(connections, r.status["limit-conn-status-code"], matches, except)
+	c.noteAnnotations()
 }
 
-// add makes a policy for each match, if there is a limit.
-func (c *conversion) add(p importer.Policy, status int64, matches []importer.Match, except []netip.Prefix) {
+// addPolicies makes a policy for each match, if there is a limit.
+func (c *conversion) addPolicies(p importer.Policy, status int64, matches []importer.Match, except []netip.Prefix) {
 	if len(p.Limits) == 0 || c.impossible != "" {
 		return
 	}
@@ -153,9 +153,9 @@ func (c *conversion) add(p importer.Policy, status int64, matches []importer.Mat
 	}
 }
 
-// connections reads how many requests of an address may be in flight.
-func (c *conversion) connections(p *importer.Policy) {
-	t := annotation(c.of, "limit-connections")
+// readConnections reads how many requests of an address may be in flight.
+func (c *conversion) readConnections(p *importer.Policy) {
+	t := findAnnotation(c.of, "limit-connections")
 	n, ok := t.Int()
 	switch {
 	case !t.Exists() || ok && n <= 0: // 0 is no limit.
@@ -166,11 +166,11 @@ func (c *conversion) connections(p *importer.Policy) {
 	}
 }
 
-// rates reads the two rates. ingress-nginx makes of each a limit_req with nodelay, whose burst is
-// the rate times the multiplier: a token bucket of one more.
-func (c *conversion) rates(p *importer.Policy) {
+// readRates reads the two rates. ingress-nginx makes of each a limit_req with nodelay, whose burst
+// is the rate times the multiplier: a token bucket of one more.
+func (c *conversion) readRates(p *importer.Policy) {
 	multiplier := int64(defaultMultiplier)
-	if t := annotation(c.of, "limit-burst-multiplier"); t.Exists() {
+	if t := findAnnotation(c.of, "limit-burst-multiplier"); t.Exists() {
 		n, ok := t.Int()
 		if !ok || n < 1 {
 			n = defaultMultiplier // As the controller does.
@@ -181,7 +181,7 @@ func (c *conversion) rates(p *importer.Policy) {
 		name   string
 		window quota.Span
 	}{{"limit-rps", quota.Second}, {"limit-rpm", quota.Minute}} {
-		t := annotation(c.of, rate.name)
+		t := findAnnotation(c.of, rate.name)
 		n, ok := t.Int()
 		switch {
 		case !t.Exists() || ok && n <= 0: // 0 is no limit.
@@ -198,9 +198,9 @@ func (c *conversion) rates(p *importer.Policy) {
 	}
 }
 
-// allowed returns the networks that are not limited.
-func (c *conversion) allowed() (networks []netip.Prefix) {
-	t := annotation(c.of, "limit-whitelist", "limit-allowlist")
+// allowedNetworks returns the networks that are not limited.
+func (c *conversion) allowedNetworks() (networks []netip.Prefix) {
+	t := findAnnotation(c.of, "limit-whitelist", "limit-allowlist")
 	for _, text := range strings.Split(t.Text(), ",") {
 		network, ok := importer.ParseNetwork(text)
 		if ok {
@@ -209,14 +209,14 @@ func (c *conversion) allowed() (networks []netip.Prefix) {
 			c.remarks = append(c.remarks, strconv.Quote(text)+" is no network")
 		}
 	}
-	if c.r.common && limits(c.of) && c.impossible == "" {
+	if c.r.common && hasLimit(c.of) && c.impossible == "" {
 		c.r.b.Set.Exempt.ClientIPs = importer.Networks(networks)
 	}
 	return networks
 }
 
-// scope returns the hosts and paths of the ingress, in as few matches as possible.
-func (c *conversion) scope() (matches []importer.Match) {
+// listMatches returns the hosts and paths of the ingress, in as few matches as possible.
+func (c *conversion) listMatches() (matches []importer.Match) {
 	// An ingress with only a default backend takes all requests.
 	spec := c.of.tree.Get("spec")
 	if spec.Get("defaultBackend").Exists() && len(spec.Get("rules").Items()) == 0 {
@@ -236,7 +236,7 @@ func (c *conversion) scope() (matches []importer.Match) {
 		for _, p := range paths {
 			one := m
 			var problem string
-			if one.Paths, problem = c.path(p); problem != "" {
+			if one.Paths, problem = c.pathPatterns(p); problem != "" {
 				left = append(left, problem)
 				continue
 			}
@@ -257,15 +257,15 @@ func (c *conversion) scope() (matches []importer.Match) {
 	return importer.Merge(matches)
 }
 
-// path returns the patterns for a path of a rule, or the reason why there are none.
-func (c *conversion) path(t *importer.Tree) (patterns []string, problem string) {
+// pathPatterns returns the patterns for a path of a rule, or the reason why there are none.
+func (c *conversion) pathPatterns(t *importer.Tree) (patterns []string, problem string) {
 	path := t.Get("path").Or("/")
 	kind := t.Get("pathType").Or("ImplementationSpecific")
 	if kind == "Exact" {
 		return []string{path}, ""
 	}
-	if annotation(c.of, "use-regex").Is() ||
-		annotation(c.of, "rewrite-target").Exists() && strings.ContainsAny(path, "(*[") {
+	if findAnnotation(c.of, "use-regex").Is() ||
+		findAnnotation(c.of, "rewrite-target").Exists() && strings.ContainsAny(path, "(*[") {
 		patterns, remark, ok := importer.RegexPaths(path)
 		if !ok {
 			return nil, "path " + path + ": no pattern of Weir says the same as this expression"
@@ -282,8 +282,8 @@ func (c *conversion) path(t *importer.Tree) (patterns []string, problem string) 
 	return importer.Prefix(path), ""
 }
 
-// annotations notes each annotation that limits something.
-func (c *conversion) annotations() {
+// noteAnnotations notes each annotation that limits something.
+func (c *conversion) noteAnnotations() {
 	for _, f := range c.of.tree.Path("metadata", "annotations").Fields() {
 		name, found := strings.CutPrefix(f.Name, prefix)
 		if !found || !strings.Contains(name, "limit") {

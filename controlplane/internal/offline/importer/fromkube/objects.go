@@ -14,8 +14,8 @@ type object struct {
 
 func (o object) String() string { return o.kind + " " + o.name }
 
-// objects reads the manifests of files.
-func objects(files []importer.File) (all []object, source string, err error) {
+// readObjects reads the manifests of files.
+func readObjects(files []importer.File) (all []object, source string, err error) {
 	manifests, source, err := importer.Manifests(files)
 	for _, t := range manifests {
 		meta := t.Get("metadata")

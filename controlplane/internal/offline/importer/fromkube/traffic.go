@@ -13,7 +13,7 @@ import (
 // ImportGateway reads the rate limits of Envoy Gateway's BackendTrafficPolicy. The routes that they
 // are for must be among the files. The error is an *importer.SyntaxError.
 func ImportGateway(files []importer.File) (*importer.Result, error) {
-	all, source, err := objects(files)
+	all, source, err := readObjects(files)
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +69,9 @@ type rule struct {
 	restricts bool
 }
 
-func (u *rule) remark(text string) { u.remarks = append(u.remarks, text) }
+func (u *rule) addRemark(text string) { u.remarks = append(u.remarks, text) }
 
-func (u *rule) cannot(text string) { u.impossible = importer.Join("; ", u.impossible, text) }
+func (u *rule) addImpossible(text string) { u.impossible = importer.Join("; ", u.impossible, text) }
 
 // read makes the policies of the rule and notes its verdict.
 func (u *rule) read() {
@@ -80,26 +80,26 @@ func (u *rule) read() {
 		limit.Get("unit").Text())
 	u.policy.Name = fmt.Sprintf("%s-%d", u.of.name, u.number+1)
 	u.policy.From = []string{fmt.Sprintf("%s:%d: %s", u.tree.File(), u.tree.Line(), what)}
-	u.counting(limit)
+	u.readLimit(limit)
 	for _, s := range u.tree.Get("clientSelectors").Items() {
-		u.selector(s)
+		u.addSelector(s)
 	}
-	u.cost()
+	u.readCost()
 	if u.tree.Get("shadowMode").Is() {
 		u.policy.Enforcement = "shadow"
 	}
 	for _, f := range u.tree.Unread() {
-		u.cannot("the field " + f.Name + " is not read")
+		u.addImpossible("the field " + f.Name + " is not read")
 	}
 	if u.local && !u.restricts && u.others {
-		u.remark("Envoy Gateway takes from it only if no other rule is for the request, Weir always")
+		u.addRemark("Envoy Gateway takes from it only if no other rule is for the request, Weir always")
 	}
 	var names []string
-	for _, m := range u.scope() {
+	for _, m := range u.listMatches() {
 		p := u.policy
-		one, ok := both(m, u.policy.Match)
+		one, ok := joinBoth(m, u.policy.Match)
 		if !ok {
-			u.cannot("its conditions and the route's conditions cannot be said in one match")
+			u.addImpossible("its conditions and the route's conditions cannot be said in one match")
 		}
 		p.Match = one
 		if len(m.Hosts) > 1 && !u.shared {
@@ -110,7 +110,7 @@ func (u *rule) read() {
 		}
 		name, refused := u.r.b.Add(p)
 		if refused != "" {
-			u.cannot(refused)
+			u.addImpossible(refused)
 		}
 		names = append(names, name)
 	}
@@ -129,18 +129,18 @@ var units = map[string]quota.Span{
 	"Year": 365 * quota.Day,
 }
 
-// counting reads the limit. A global rule is a fixed window of the rate limit service. A local rule
-// is a token bucket in each Envoy.
-func (u *rule) counting(limit *importer.Tree) {
+// readLimit reads the limit. A global rule is a fixed window of the rate limit service. A local
+// rule is a token bucket in each Envoy.
+func (u *rule) readLimit(limit *importer.Tree) {
 	n, ok := limit.Get("requests").Int()
 	window, known := units[limit.Get("unit").Text()]
 	if !ok || !known {
-		u.cannot("its limit is not read")
+		u.addImpossible("its limit is not read")
 		return
 	}
 	u.policy.Limits = []importer.Limit{{Quota: n, Window: window}}
 	for _, f := range limit.Unread() {
-		u.cannot("the field limit." + f.Name + " is not read")
+		u.addImpossible("the field limit." + f.Name + " is not read")
 	}
 	if u.local {
 		u.policy.Mode = "local"
@@ -150,18 +150,18 @@ func (u *rule) counting(limit *importer.Tree) {
 	u.policy.OnFailure = []string{"allow"}
 }
 
-// selector adds the conditions of a selector. The conditions of all selectors must hold.
-func (u *rule) selector(t *importer.Tree) {
+// addSelector adds the conditions of a selector. The conditions of all selectors must hold.
+func (u *rule) addSelector(t *importer.Tree) {
 	u.restricts = true
 	m := &u.policy.Match
 	// Headers and addresses.
 	for _, h := range t.Get("headers").Items() {
-		u.header(h)
+		u.addHeader(h)
 	}
 	if cidr := t.Get("sourceCIDR"); cidr.Exists() {
 		network, ok := importer.ParseNetwork(cidr.Get("value").Text())
 		if !ok || cidr.Get("invert").Is() || len(m.ClientIPs) > 0 {
-			u.cannot("sourceCIDR " + cidr.Get("value").Text() + " cannot be said in a match")
+			u.addImpossible("sourceCIDR " + cidr.Get("value").Text() + " cannot be said in a match")
 		}
 		m.ClientIPs = importer.Networks([]netip.Prefix{network})
 		if cidr.Get("type").Text() == "Distinct" {
@@ -174,42 +174,42 @@ func (u *rule) selector(t *importer.Tree) {
 	// Methods and paths.
 	for _, method := range t.Get("methods").Several() {
 		if method.Get("invert").Is() {
-			u.cannot("methods with invert cannot be said in a match")
+			u.addImpossible("methods with invert cannot be said in a match")
 		}
 		m.Methods = append(m.Methods, method.Get("value").Or(method.Text()))
 	}
 	if path := t.Get("path"); path.Exists() {
-		paths, reason := u.path(path)
+		paths, reason := u.pathPatterns(path)
 		if path.Get("invert").Is() {
 			reason = "a path with invert cannot be said in a match"
 		}
-		u.cannot(reason)
+		u.addImpossible(reason)
 		m.Paths = paths
 	}
 	// Other fields cannot be carried over.
 	for _, f := range t.Unread() {
-		u.cannot(f.Name + " of a client selector is not read")
+		u.addImpossible(f.Name + " of a client selector is not read")
 	}
 }
 
-// header adds a condition on a header, or with Distinct a part of the key.
-func (u *rule) header(t *importer.Tree) {
+// addHeader adds a condition on a header, or with Distinct a part of the key.
+func (u *rule) addHeader(t *importer.Tree) {
 	name := strings.ToLower(t.Get("name").Text())
 	h := importer.Header{Name: name, Op: "equals", Value: t.Get("value").Text()}
 	switch kind := t.Get("type").Or("Exact"); {
 	case t.Get("invert").Is():
-		u.cannot("header " + name + ": Weir has no condition \"not equal\"")
+		u.addImpossible("header " + name + ": Weir has no condition \"not equal\"")
 	case kind == "Distinct":
 		u.policy.Partition = append(u.policy.Partition, "header:"+name)
 	case kind == "Exact":
 		u.policy.Match.Headers = append(u.policy.Match.Headers, h)
 	default:
-		u.cannot("header " + name + ": Weir has no regular expressions for headers")
+		u.addImpossible("header " + name + ": Weir has no regular expressions for headers")
 	}
 }
 
-// path returns the patterns for a path match of Gateway API.
-func (u *rule) path(t *importer.Tree) (paths []string, reason string) {
+// pathPatterns returns the patterns for a path match of Gateway API.
+func (u *rule) pathPatterns(t *importer.Tree) (paths []string, reason string) {
 	value := t.Get("value").Or("/")
 	switch t.Get("type").Or("PathPrefix") {
 	case "Exact":
@@ -222,14 +222,14 @@ func (u *rule) path(t *importer.Tree) (paths []string, reason string) {
 		return nil, "path " + value + ": no pattern of Weir says the same as this expression"
 	}
 	if remark != "" {
-		u.remark(remark)
+		u.addRemark(remark)
 	}
 	return patterns, ""
 }
 
-// cost reads the cost of a request. Envoy adds the cost of the response to it. In Weir the response
-// settles the tokens that the request has reserved.
-func (u *rule) cost() {
+// readCost reads the cost of a request. Envoy adds the cost of the response to it. In Weir the
+// response settles the tokens that the request has reserved.
+func (u *rule) readCost() {
 	request, response := u.tree.Path("cost", "request"), u.tree.Path("cost", "response")
 	switch from := response.Get("from").Text(); from {
 	case "":
@@ -237,24 +237,25 @@ func (u *rule) cost() {
 		metadata := response.Get("metadata")
 		u.policy.Cost.Commit = metadata.Get("namespace").Text() + "/" + metadata.Get("key").Text()
 	default:
-		u.cannot("a cost of the response from " + from + " is one of the request for Weir: add it there")
+		u.addImpossible("a cost of the response from " + from + " is one of the request for Weir: add it there")
 	}
 	switch request.Get("from").Text() {
 	case "":
 	case "Number":
 		n, ok := request.Get("number").Int()
 		if !ok || n < 1 && u.policy.Cost.Commit == "" {
-			u.cannot("a cost of " + request.Get("number").Short() + " charges nothing")
+			u.addImpossible("a cost of " + request.Get("number").Short() + " charges nothing")
 		}
 		u.policy.Cost.Reserve = n
 	default:
-		u.cannot("write it by hand: cost: {metadata: NAMESPACE/KEY, max: MOST}, since Weir needs the most that counts")
+		u.addImpossible("write it by hand: cost: {metadata: NAMESPACE/KEY, max: MOST}, since Weir needs the " +
+			"most that counts")
 	}
 	switch {
 	case u.policy.Cost.Commit == "":
 	case request.Get("number").Text() == "0":
-		u.remark("a request reserves 1 until its response says the cost")
+		u.addRemark("a request reserves 1 until its response says the cost")
 	default:
-		u.remark("the response's cost counts in place of the request's, to which Envoy Gateway adds it")
+		u.addRemark("the response's cost counts in place of the request's, to which Envoy Gateway adds it")
 	}
 }

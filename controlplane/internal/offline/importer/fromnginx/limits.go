@@ -23,12 +23,12 @@ type group struct {
 	shadow     bool
 }
 
-// limits makes the policies.
-func (r *reader) limits() {
+// addPolicies makes the policies.
+func (r *reader) addPolicies() {
 	for _, kind := range []string{"req", "conn"} {
-		groups := r.groups(kind)
+		groups := r.findGroups(kind)
 		for _, g := range groups {
-			r.group(g, groups)
+			r.addGroup(g, groups)
 		}
 	}
 }
@@ -44,8 +44,8 @@ func (l *level) inForce(kind string) []*use {
 	return nil
 }
 
-// setting returns the last argument of a directive in force at a level.
-func (l *level) setting(name string) string {
+// settingOf returns the last argument of a directive in force at a level.
+func (l *level) settingOf(name string) string {
 	for at := l; at != nil; at = at.parent {
 		if p, is := at.set[name]; is {
 			words := strings.Fields(p.text)
@@ -55,15 +55,15 @@ func (l *level) setting(name string) string {
 	return ""
 }
 
-// groups finds which limits are in force where.
-func (r *reader) groups(kind string) (all []*group) {
+// findGroups finds which limits are in force where.
+func (r *reader) findGroups(kind string) (all []*group) {
 	byKey := map[string]*group{}
 	for _, l := range r.levels {
-		status, err := strconv.ParseInt(l.setting("limit_"+kind+"_status"), 10, 64)
+		status, err := strconv.ParseInt(l.settingOf("limit_"+kind+"_status"), 10, 64)
 		if err != nil {
 			status = 503 // nginx's default.
 		}
-		shadow := l.setting("limit_"+kind+"_dry_run") == "on"
+		shadow := l.settingOf("limit_"+kind+"_dry_run") == "on"
 		for _, u := range l.inForce(kind) {
 			key := fmt.Sprint(strings.Join(u.args, " "), status, shadow)
 			g := byKey[key]
@@ -82,7 +82,7 @@ func (r *reader) groups(kind string) (all []*group) {
 		g.everywhere = slices.Clone(g.levels)
 		g.levels = slices.DeleteFunc(g.levels, func(l *level) bool { return r.isShared(l, g.everywhere) })
 		whole := slices.Clone(g.levels)
-		g.levels = slices.DeleteFunc(g.levels, func(l *level) bool { return below(l, whole) })
+		g.levels = slices.DeleteFunc(g.levels, func(l *level) bool { return isBelow(l, whole) })
 	}
 	return all
 }
@@ -92,7 +92,7 @@ func (r *reader) groups(kind string) (all []*group) {
 func (r *reader) isShared(l *level, group []*level) bool {
 	covered, all := false, true
 	for _, other := range r.levels {
-		if !below(other, []*level{l}) {
+		if !isBelow(other, []*level{l}) {
 			continue
 		}
 		all = all && slices.Contains(group, other)
@@ -103,7 +103,7 @@ func (r *reader) isShared(l *level, group []*level) bool {
 	return covered && !all
 }
 
-func below(l *level, levels []*level) bool {
+func isBelow(l *level, levels []*level) bool {
 	for at := l.parent; at != nil; at = at.parent {
 		if slices.Contains(levels, at) {
 			return true
@@ -125,12 +125,12 @@ func (u *use) zoneName() string {
 	return ""
 }
 
-// group makes the policies of one group and notes the verdict of its directives.
-func (r *reader) group(g *group, all []*group) {
+// addGroup makes the policies of one group and notes the verdict of its directives.
+func (r *reader) addGroup(g *group, all []*group) {
 	// Give all uses of the group the same verdict, except for uses that no match can express.
 	say := func(v importer.Verdict, reason string, policies ...string) {
 		for _, u := range g.uses {
-			if problem := u.impossible(g); problem != "" && v != importer.NotPossible {
+			if problem := u.whyImpossible(g); problem != "" && v != importer.NotPossible {
 				r.b.Say(u.item(importer.NotPossible, problem))
 				continue
 			}
@@ -146,7 +146,7 @@ func (r *reader) group(g *group, all []*group) {
 		return
 	}
 	g.zone.used = true
-	limit, remarks, err := g.limit()
+	limit, remarks, err := g.requestLimit()
 	if err != nil {
 		say(importer.NotPossible, err.Error())
 		return
@@ -156,7 +156,7 @@ func (r *reader) group(g *group, all []*group) {
 		say(importer.NotPossible, err.Error())
 		return
 	}
-	matches, others, err := r.scope(g)
+	matches, others, err := r.scopeOf(g)
 	if err != nil {
 		say(importer.NotPossible, err.Error())
 		return
@@ -170,7 +170,7 @@ func (r *reader) group(g *group, all []*group) {
 		remarks = append(remarks, "nginx has one counter in the zone, Weir has one counter for each policy")
 	}
 	// Add the policies, and give the verdict.
-	names, remark, refused := r.add(g, limit, c, matches)
+	names, remark, refused := r.addForMatches(g, limit, c, matches)
 	remarks = append(remarks, remark)
 	g.zone.policies = append(g.zone.policies, names...)
 	switch reason := importer.Join("; ", remarks...); {
@@ -183,8 +183,9 @@ func (r *reader) group(g *group, all []*group) {
 	}
 }
 
-// impossible returns the reason why no match can express any level of a use; empty if a match can.
-func (u *use) impossible(g *group) (reason string) {
+// whyImpossible returns the reason why no match can express any level of a use; empty if a match
+// can.
+func (u *use) whyImpossible(g *group) (reason string) {
 	for _, l := range g.levels {
 		if !slices.Contains(l.inForce(u.kind), u) {
 			continue
@@ -198,8 +199,8 @@ func (u *use) impossible(g *group) (reason string) {
 	return reason
 }
 
-// add makes a policy for each match of the levels.
-func (r *reader) add(
+// addForMatches makes a policy for each match of the levels.
+func (r *reader) addForMatches(
 	g *group, limit importer.Policy, c counted, matches []importer.Match,
 ) (names []string, remark, refused string) {
 	// Complete the policy: its answer, its enforcement, its source and its partition.
@@ -217,13 +218,13 @@ func (r *reader) add(
 	for _, u := range g.uses {
 		limit.From = append(limit.From, u.String())
 	}
-	parts, remark, err := r.partition(c.key)
+	parts, remark, err := r.readPartition(c.key)
 	if err != nil {
 		return nil, "", err.Error()
 	}
 	limit.Name, limit.Partition = "nginx-"+g.zone.name, parts
 	// Add a policy for each match.
-	exempted := r.exempted(g, c)
+	exempted := r.areExempt(g, c)
 	for _, m := range matches {
 		limit.Match = m
 		limit.Match.Methods = c.methods
@@ -239,9 +240,9 @@ func (r *reader) add(
 	return names, remark, ""
 }
 
-// exempted reports whether the addresses that a zone leaves out are written as exempt: that is
+// areExempt reports whether the addresses that a zone leaves out are written as exempt: that is
 // shorter than all others as a match. It is so if all zones leave out the same.
-func (r *reader) exempted(g *group, c counted) bool {
+func (r *reader) areExempt(g *group, c counted) bool {
 	for _, z := range r.zones {
 		if z.key != g.zone.key {
 			return false
@@ -255,12 +256,12 @@ func (r *reader) exempted(g *group, c counted) bool {
 	return true
 }
 
-// limit returns the limit of a use. nginx's limit_req is a leaky bucket. As a meter (nodelay) it is
-// a token bucket of burst + 1. As a queue it lets the first request through and holds up to burst
-// more requests.
-func (g *group) limit() (p importer.Policy, remarks []string, err error) {
+// requestLimit returns the limit of a use. nginx's limit_req is a leaky bucket. As a meter
+// (nodelay) it is a token bucket of burst + 1. As a queue it lets the first request through and
+// holds up to burst more requests.
+func (g *group) requestLimit() (p importer.Policy, remarks []string, err error) {
 	if g.zone.kind == "conn" {
-		return g.connections()
+		return g.connectionLimit()
 	}
 	rate, remark, err := parseRate(g.zone.rate)
 	if err != nil {
@@ -301,9 +302,10 @@ func (g *group) limit() (p importer.Policy, remarks []string, err error) {
 	return p, remarks, nil
 }
 
-// connections returns a limit of requests in flight. nginx counts a connection from the moment at
-// which it has read a request to the end of the answer. It counts each request of HTTP/2 by itself.
-func (g *group) connections() (p importer.Policy, remarks []string, err error) {
+// connectionLimit returns a limit of requests in flight. nginx counts a connection from the moment
+// at which it has read a request to the end of the answer. It counts each request of HTTP/2 by
+// itself.
+func (g *group) connectionLimit() (p importer.Policy, remarks []string, err error) {
 	args := g.uses[0].args
 	n, err := strconv.ParseInt(args[len(args)-1], 10, 32)
 	if err != nil || n < 1 || len(args) != 2 {

@@ -38,7 +38,7 @@ func Import(name string, files Files) (*importer.Result, error) {
 	r := &reader{zones: map[string]*zone{}, variables: map[string]*variable{}}
 	r.b.Set.Source = name
 	r.b.Set.Identity.ClientIP.IPv6Prefix = 128 // nginx counts each address.
-	payload, err := parse(name, files)
+	payload, err := parseFiles(name, files)
 	if err != nil {
 		return nil, err
 	}
@@ -53,14 +53,14 @@ func Import(name string, files Files) (*importer.Result, error) {
 	r.payload = payload
 	root := &level{kind: "main"}
 	r.levels = append(r.levels, root)
-	r.read(root, 0, 0)
-	r.limits()
-	r.leftovers()
+	r.readFile(root, 0, 0)
+	r.addPolicies()
+	r.noteLeftovers()
 	return r.b.Result()
 }
 
-// parse reads the files. Nesting is bounded before the parser, which recurses, sees them.
-func parse(name string, files Files) (*crossplane.Payload, error) {
+// parseFiles reads the files. Nesting is bounded before the parser, which recurses, sees them.
+func parseFiles(name string, files Files) (*crossplane.Payload, error) {
 	// Bound the size, the number and the nesting of the files.
 	total, count := 0, 0
 	var refused error
@@ -77,7 +77,7 @@ func parse(name string, files Files) (*crossplane.Payload, error) {
 				Reason: fmt.Sprintf("the files are larger than %d bytes", maxBytes)}
 		case count > maxFiles:
 			refused = &importer.SyntaxError{File: path, Reason: fmt.Sprintf("there are more than %d files", maxFiles)}
-		case nesting(text) > maxNesting:
+		case nestingDepth(text) > maxNesting:
 			refused = &importer.SyntaxError{File: path,
 				Reason: fmt.Sprintf("blocks nest deeper than %d levels", maxNesting)}
 		}
@@ -99,8 +99,8 @@ func parse(name string, files Files) (*crossplane.Payload, error) {
 	return payload, nil
 }
 
-// nesting returns how deep blocks nest at most; braces in texts and comments count as well.
-func nesting(text []byte) (deepest int) {
+// nestingDepth returns how deep blocks nest at most; braces in texts and comments count as well.
+func nestingDepth(text []byte) (deepest int) {
 	depth := 0
 	for _, c := range text {
 		switch c {
@@ -176,15 +176,15 @@ type zone struct {
 // maxVisits bounds the directives that are read; files that include each other repeat them.
 const maxVisits = 1_000_000
 
-// read takes in the directives of a file, below a level.
-func (r *reader) read(at *level, file, depth int) {
+// readFile takes in the directives of a file, below a level.
+func (r *reader) readFile(at *level, file, depth int) {
 	if file < len(r.payload.Config) && depth <= maxNesting {
 		c := r.payload.Config[file]
-		r.block(at, c.File, c.Parsed, depth)
+		r.readBlock(at, c.File, c.Parsed, depth)
 	}
 }
 
-func (r *reader) block(at *level, file string, directives crossplane.Directives, depth int) {
+func (r *reader) readBlock(at *level, file string, directives crossplane.Directives, depth int) {
 	for _, d := range directives {
 		// The number of directives is bounded.
 		r.visits++
@@ -196,25 +196,25 @@ func (r *reader) block(at *level, file string, directives crossplane.Directives,
 		switch {
 		case d.Directive == "include":
 			for _, n := range d.Includes {
-				r.read(at, n, depth+1)
+				r.readFile(at, n, depth+1)
 			}
 		case d.Directive == "http", d.Directive == "server", d.Directive == "location":
 			below := &level{kind: d.Directive, parent: at, place: p}
-			below.location(d.Args)
+			below.readLocation(d.Args)
 			r.levels = append(r.levels, below)
-			r.block(below, file, d.Block, depth+1)
+			r.readBlock(below, file, d.Block, depth+1)
 		case d.Directive == "map" || d.Directive == "geo":
 			r.readVariable(d, p)
 		case d.Directive == "stream" || d.Directive == "mail":
 			r.notHTTP(file, d.Block, d.Directive)
 		case strings.HasPrefix(d.Directive, "limit_"):
-			r.directive(at, d, p)
+			r.readDirective(at, d, p)
 		case d.Directive == "server_name":
 			at.names = append(at.names, d.Args...)
 		case d.Directive == "set_real_ip_from", d.Directive == "real_ip_header", d.Directive == "real_ip_recursive":
 			r.realIP = append(r.realIP, p)
 		case d.IsBlock():
-			r.block(at, file, d.Block, depth+1)
+			r.readBlock(at, file, d.Block, depth+1)
 		}
 	}
 }
@@ -231,8 +231,8 @@ func (r *reader) notHTTP(file string, directives crossplane.Directives, kind str
 	}
 }
 
-// location reads the arguments of the directive location.
-func (l *level) location(args []string) {
+// readLocation reads the arguments of the directive location.
+func (l *level) readLocation(args []string) {
 	if l.kind != "location" || len(args) == 0 {
 		return
 	}
@@ -249,8 +249,8 @@ func (l *level) location(args []string) {
 	}
 }
 
-// directive takes in a directive about limits.
-func (r *reader) directive(at *level, d *crossplane.Directive, p place) {
+// readDirective takes in a directive about limits.
+func (r *reader) readDirective(at *level, d *crossplane.Directive, p place) {
 	switch d.Directive {
 	// A zone: its key, its name and its rate.
 	case "limit_req_zone", "limit_conn_zone":

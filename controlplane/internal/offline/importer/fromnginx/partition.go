@@ -26,9 +26,9 @@ var differs = map[string]string{
 	"proxy_protocol_addr": "let Envoy's proxy_protocol listener filter find the address",
 }
 
-// partition turns a key into the parts of a partition. It ignores fixed text, which is the same for
-// all requests.
-func (r *reader) partition(key string) (parts []string, remark string, err error) {
+// readPartition turns a key into the parts of a partition. It ignores fixed text, which is the same
+// for all requests.
+func (r *reader) readPartition(key string) (parts []string, remark string, err error) {
 	for _, found := range aVariable.FindAllStringSubmatch(key, -1) {
 		name := found[1]
 		part := fixedParts[name]
@@ -55,8 +55,8 @@ func (r *reader) partition(key string) (parts []string, remark string, err error
 	return parts, remark, nil
 }
 
-// leftovers notes the items that are not limits themselves but concern limits.
-func (r *reader) leftovers() {
+// noteLeftovers notes the items that are not limits themselves but concern limits.
+func (r *reader) noteLeftovers() {
 	// The zones.
 	for _, z := range r.zones {
 		switch {
@@ -103,7 +103,7 @@ func (r *reader) isForNone(l *level, name string) bool {
 	kind, _, _ = strings.Cut(kind, "_")
 	found := false
 	for _, at := range r.levels {
-		if at != l && !below(at, []*level{l}) {
+		if at != l && !isBelow(at, []*level{l}) {
 			continue
 		}
 		for _, u := range at.inForce(kind) {

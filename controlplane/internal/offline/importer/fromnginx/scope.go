@@ -8,9 +8,9 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
 )
 
-// scope returns the requests for which a group is in force, in as few matches as possible, and
+// scopeOf returns the requests for which a group is in force, in as few matches as possible, and
 // remarks about requests that they cannot leave out.
-func (r *reader) scope(g *group) (matches []importer.Match, remarks []string, err error) {
+func (r *reader) scopeOf(g *group) (matches []importer.Match, remarks []string, err error) {
 	for _, l := range g.levels {
 		all, more, impossible := l.matches()
 		if impossible != nil {
@@ -28,10 +28,10 @@ func (r *reader) scope(g *group) (matches []importer.Match, remarks []string, er
 	}
 	matches = importer.Merge(matches)
 	for _, other := range r.levels {
-		if slices.Contains(g.levels, other) || !r.takes(other, g) {
+		if slices.Contains(g.levels, other) || !r.takesFrom(other, g) {
 			continue
 		}
-		if r.exempt(other) {
+		if r.writeExempt(other) {
 			continue
 		}
 		remarks = append(remarks, "Weir counts requests to "+other.place.text+" (line "+
@@ -40,9 +40,9 @@ func (r *reader) scope(g *group) (matches []importer.Match, remarks []string, er
 	return matches, remarks, nil
 }
 
-// takes reports whether another level takes requests from a group: a level below with other limits,
-// or a more specific location of the same server.
-func (r *reader) takes(other *level, g *group) bool {
+// takesFrom reports whether another level takes requests from a group: a level below with other
+// limits, or a more specific location of the same server.
+func (r *reader) takesFrom(other *level, g *group) bool {
 	for _, u := range other.inForce(g.zone.kind) {
 		if slices.Contains(g.uses, u) {
 			return false
@@ -75,9 +75,9 @@ func (l *level) before(other *level) bool {
 
 func (l *level) isExpression() bool { return l.modifier == "~" || l.modifier == "~*" }
 
-// exempt writes a location without any limit as exempt, where that says no more than the source:
-// exempt paths are so for all hosts.
-func (r *reader) exempt(l *level) bool {
+// writeExempt writes a location without any limit as exempt, where that says no more than the
+// source: exempt paths are so for all hosts.
+func (r *reader) writeExempt(l *level) bool {
 	servers := 0
 	for _, other := range r.levels {
 		if other.kind == "server" {
