@@ -299,6 +299,10 @@ func TestChangesByTheClock(t *testing.T) {
 			{0, 200, hour, 200, 200}, {0, 50, hour, 0, 0}, {30 * min, 50, hour, 25, 0}, {30 * min, 200, hour, 25, 0}}},
 		"raised again after a window, when all has left": {quota.TokenBucket, []step{
 			{0, 200, hour, 200, 200}, {0, 50, hour, 0, 0}, {hour, 200, hour, 200, 0}}},
+		"raised again after a window in which it was seen": {quota.TokenBucket, []step{
+			{0, 200, hour, 200, 200}, {0, 50, hour, 0, 0}, {hour, 50, hour, 50, 0}, {hour, 200, hour, 200, 0}}},
+		"changed at an unknown time, when the limit before had earned all": {quota.TokenBucket, []step{
+			{0, 200, 2 * hour, 200, 200}, {2 * hour, 50, hour, 50, 0}, {2 * hour, 200, 2 * hour, 200, 0}}},
 		"lowered twice": {quota.TokenBucket, []step{
 			{0, 200, hour, 200, 200}, {0, 100, hour, 0, 0}, {0, 50, hour, 0, 0}, {hour, 200, hour, 200, 0}}},
 		"a lower rate in a shorter window, which is used": {quota.TokenBucket, []step{
