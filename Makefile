@@ -141,7 +141,7 @@ test-clients: ## clients of npm, PyPI and Go, and Express, as their makers ship 
 
 # Not part of `make test`, which runs these tests with Debian's Redis alone.
 .PHONY: test-stores
-test-stores: ## the tests of the store with Redis 6.0 to 8.0 and Valkey 8.1, and write the tables of docs/run/compatibility.md
+test-stores: build ## the tests of the store with further servers of Redis and Valkey; writes the tables of docs/run/compatibility.md
 	@tools/setup.sh clients redis stores
 	$(call announce,the store on each server)
 	@go test -count 1 -timeout 60m -v ./test/stores -write

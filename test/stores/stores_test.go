@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 var write = flag.Bool("write", false, "write the tables of servers")
@@ -53,6 +55,9 @@ type outcome struct {
 	bytes  map[string]string
 }
 
+// oldest is a server that is too old.
+const oldest = "redis-6.0"
+
 func TestTheStoreRunsOnEachServer(t *testing.T) {
 	scripts, err := filepath.Glob(filepath.Join(os.Getenv("WEIR_CACHE"), "stores/*/redis-server"))
 	if err != nil || len(scripts) == 0 {
@@ -60,8 +65,13 @@ func TestTheStoreRunsOnEachServer(t *testing.T) {
 	}
 	var outcomes []outcome
 	for _, script := range scripts {
-		t.Run(filepath.Base(filepath.Dir(script)), func(t *testing.T) {
-			outcomes = append(outcomes, runSuite(t, script))
+		name := filepath.Base(filepath.Dir(script))
+		t.Run(name, func(t *testing.T) {
+			if name == oldest {
+				wantRefusal(t, script)
+			} else {
+				outcomes = append(outcomes, runSuite(t, script))
+			}
 		})
 	}
 	if *write && !t.Failed() {
@@ -92,6 +102,18 @@ func runSuite(t *testing.T, script string) outcome {
 		}
 	}
 	return o
+}
+
+// wantRefusal starts a control plane with a Redis that is too old. It ends and says so.
+func wantRefusal(t *testing.T, script string) {
+	t.Setenv("PATH", filepath.Dir(script)+":"+os.Getenv("PATH"))
+	server := redistest.Start(t)
+	cmd := exec.Command(repository+"/build/weir", "serve", "--listen", "127.0.0.1:0", "--redis-url", server.URL())
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "XDG_STATE_HOME="+t.TempDir())
+	said, err := cmd.CombinedOutput()
+	if want := "which is older than 6.2: upgrade Redis"; err == nil || !strings.Contains(string(said), want) {
+		t.Errorf("the control plane ends with %v and says\n%s\nwant %q", err, said, want)
+	}
 }
 
 // version returns the name and version of a server, as in "Redis 7.0.15".

@@ -39,7 +39,7 @@ func openStore(
 	return localstore.Open(s.DataDir, log, localstore.Options{LostFill: &s.LostFill})
 }
 
-// openRedis opens a Redis. It refuses a Redis that answers and may evict state that cannot be lost.
+// openRedis opens a Redis. It refuses a Redis that answers and cannot hold the state.
 func openRedis(url string, log *slog.Logger, options []redisstore.Option) (store.Store, error) {
 	s, err := redisstore.Open(url, log, options...)
 	if err != nil {

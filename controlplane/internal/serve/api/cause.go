@@ -16,6 +16,7 @@ import (
 var causes = []struct{ sign, said string }{
 	{"may evict", "Redis may evict state that cannot be lost: " +
 		"set maxmemory-policy noeviction, or start with --redis-may-evict"},
+	{"which is older than", "Redis is too old: upgrade it to 6.2 or newer"},
 	{"may still make the change", "the disk of the store does not answer, and may still make the change when " +
 		"it does: see weir audit before you try again, and look at the disk's health"},
 	{"the disk does not answer", "the disk of the store does not answer: look at its health and at the kernel's log"},

@@ -236,8 +236,8 @@ func TestInspection(t *testing.T) {
 			if c.refused {
 				s := openURL(t, url, slog.New(slog.DiscardHandler))
 				for range 3 {
-					var evicts *redisstore.EvictsError
-					if _, err := s.Secret(t.Context(), [16]byte{1}); !errors.As(err, &evicts) {
+					var unfit *redisstore.UnfitError
+					if _, err := s.Secret(t.Context(), [16]byte{1}); !errors.As(err, &unfit) {
 						t.Errorf("a Redis that may evict is used: %v", err)
 					}
 				}

@@ -24,18 +24,17 @@ const (
 	policyThatKeeps        = "noeviction"
 )
 
-// EvictsError means that a Redis is refused because it may evict state that cannot be lost.
-type EvictsError struct{ Server, Policy, Memory string }
+// UnfitError means that a Redis is refused because it cannot hold the state.
+type UnfitError struct{ Server, Cause, Remedy string }
 
 // Error describes the problem and the remedy.
-func (e *EvictsError) Error() string {
-	return fmt.Sprintf("cannot use Redis: %s may evict state that cannot be lost (maxmemory %s, maxmemory-policy %s): "+
-		"set maxmemory-policy noeviction, or start with --redis-may-evict", e.Server, e.Memory, e.Policy)
+func (e *UnfitError) Error() string {
+	return fmt.Sprintf("cannot use Redis: %s %s: %s", e.Server, e.Cause, e.Remedy)
 }
 
 // Inspect checks that no server is too old or may evict keys. It logs the result, once all servers
-// have answered. The error is an *EvictsError, unless MayEvict is set, or reports that a build of
-// another protocol has written the store.
+// have answered. The error is an *UnfitError, or reports that a build of another protocol has written
+// the store.
 func (s *Store) Inspect(ctx context.Context) error {
 	// Inspect once, unless a server does not answer.
 	s.mu.Lock()
@@ -59,7 +58,7 @@ func (s *Store) Inspect(ctx context.Context) error {
 		}
 		return s.checkServer(parseInfo(text), log)
 	})
-	var evicts *EvictsError
+	var unfit *UnfitError
 	switch {
 	case err == nil:
 		return nil
@@ -71,8 +70,8 @@ func (s *Store) Inspect(ctx context.Context) error {
 	s.mu.Lock()
 	s.inspected = false // The next call tries again.
 	s.mu.Unlock()
-	if errors.As(err, &evicts) {
-		return evicts
+	if errors.As(err, &unfit) {
+		return unfit
 	}
 	return nil
 }
@@ -87,11 +86,13 @@ func (s *Store) eachPrimary(ctx context.Context, call func(context.Context, redi
 	return call(ctx, s.client, s.log)
 }
 
-// checkServer logs the problems of a server, by its INFO. It returns an error if the server may
-// evict keys.
+// checkServer returns an error if a server, by its INFO, is too old or may evict keys. With MayEvict
+// it only logs that the server may evict keys.
 func (s *Store) checkServer(facts map[string]string, log *slog.Logger) error {
+	server := "port " + facts["tcp_port"]
 	if version := facts["redis_version"]; isTooOld(version) {
-		log.Warn("Redis is older than 6.2, the oldest that can hold the state: grants will fail", "version", version)
+		return &UnfitError{server, fmt.Sprintf("is Redis %s, which is older than %d.%d", version, leastMajor, leastMinor),
+			"upgrade Redis"}
 	}
 	policy := facts["maxmemory_policy"]
 	if facts["maxmemory"] == "0" || policy == "" || policy == policyThatKeeps {
@@ -103,7 +104,8 @@ func (s *Store) checkServer(facts map[string]string, log *slog.Logger) error {
 			"maxmemory_policy", policy, "maxmemory", facts["maxmemory"])
 		return nil
 	}
-	return &EvictsError{"port " + facts["tcp_port"], policy, facts["maxmemory_human"]}
+	return &UnfitError{server, fmt.Sprintf("may evict state that cannot be lost (maxmemory %s, maxmemory-policy %s)",
+		facts["maxmemory_human"], policy), "set maxmemory-policy noeviction, or start with --redis-may-evict"}
 }
 
 // parseInfo returns the values of an INFO by name.

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +15,19 @@ func TestTooOld(t *testing.T) {
 		if got := isTooOld(version); got != want {
 			t.Errorf("%q: %v", version, got)
 		}
+	}
+}
+
+func TestARedisThatIsTooOldIsRefused(t *testing.T) {
+	facts := map[string]string{"redis_version": "6.0.16", "tcp_port": "6379", "maxmemory": "0"}
+	err := (&Store{mayEvict: true}).checkServer(facts, slog.New(slog.DiscardHandler))
+	want := "cannot use Redis: port 6379 is Redis 6.0.16, which is older than 6.2: upgrade Redis"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	facts["redis_version"] = "6.2.0"
+	if err := (&Store{}).checkServer(facts, slog.New(slog.DiscardHandler)); err != nil {
+		t.Error(err)
 	}
 }
 
