@@ -33,8 +33,8 @@ func (e *UnfitError) Error() string {
 }
 
 // Inspect checks that no server is too old or may evict keys. It logs the result, once all servers
-// have answered. The error is an *UnfitError, or reports that a build of another protocol has written
-// the store.
+// have answered. The error is an *UnfitError, or reports that a build of another protocol has
+// written the store.
 func (s *Store) Inspect(ctx context.Context) error {
 	// Inspect once, unless a server does not answer.
 	s.mu.Lock()
@@ -86,13 +86,13 @@ func (s *Store) eachPrimary(ctx context.Context, call func(context.Context, redi
 	return call(ctx, s.client, s.log)
 }
 
-// checkServer returns an error if a server, by its INFO, is too old or may evict keys. With MayEvict
-// it only logs that the server may evict keys.
+// checkServer returns an error if a server, by its INFO, is too old or may evict keys. With
+// MayEvict it only logs that the server may evict keys.
 func (s *Store) checkServer(facts map[string]string, log *slog.Logger) error {
 	server := "port " + facts["tcp_port"]
 	if version := facts["redis_version"]; isTooOld(version) {
-		return &UnfitError{server, fmt.Sprintf("is Redis %s, which is older than %d.%d", version, leastMajor, leastMinor),
-			"upgrade Redis"}
+		cause := fmt.Sprintf("is Redis %s, which is older than %d.%d", version, leastMajor, leastMinor)
+		return &UnfitError{server, cause, "upgrade Redis"}
 	}
 	policy := facts["maxmemory_policy"]
 	if facts["maxmemory"] == "0" || policy == "" || policy == policyThatKeeps {
@@ -104,8 +104,9 @@ func (s *Store) checkServer(facts map[string]string, log *slog.Logger) error {
 			"maxmemory_policy", policy, "maxmemory", facts["maxmemory"])
 		return nil
 	}
-	return &UnfitError{server, fmt.Sprintf("may evict state that cannot be lost (maxmemory %s, maxmemory-policy %s)",
-		facts["maxmemory_human"], policy), "set maxmemory-policy noeviction, or start with --redis-may-evict"}
+	cause := fmt.Sprintf("may evict state that cannot be lost (maxmemory %s, maxmemory-policy %s)",
+		facts["maxmemory_human"], policy)
+	return &UnfitError{server, cause, "set maxmemory-policy noeviction, or start with --redis-may-evict"}
 }
 
 // parseInfo returns the values of an INFO by name.
