@@ -125,7 +125,7 @@ func (f *files[T]) readAndLog(log *slog.Logger, regular bool) {
 		trouble = f.last.Error()
 	}
 	if trouble != "" && trouble != f.trouble {
-		log.Error("cannot use "+f.kind+": a wrong certificate of several counts as absent; without a valid one, "+
+		log.Error("cannot use "+f.kind+": a wrong certificate of several counts as absent; if none is valid, "+
 			"the previous content of the file stays in use", "error", trouble)
 	}
 	f.trouble = trouble
