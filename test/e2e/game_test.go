@@ -430,7 +430,8 @@ func (g *game) figures() string {
 // waiting are callers that wait as long as they are asked to, each at one Envoy.
 type waiting struct {
 	mu sync.Mutex
-	// well counts the healthy times twice, at their begin and at their end: it is odd during one.
+	// well counts the healthy times twice, at their begin and at their end: it is odd during a
+	// healthy time.
 	well    int
 	callers sync.WaitGroup
 	cancel  []context.CancelFunc
