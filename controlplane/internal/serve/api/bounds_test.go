@@ -229,8 +229,8 @@ func TestAnExpiredTokenIsNamedSo(t *testing.T) {
 		t.Errorf("before: %d", w.Code)
 	}
 	now = now.Add(time.Hour)
-	if got := p.problem(p.do(get), 401, "unauthorized"); got.Detail != "the token ci has expired: weir token new "+
-		"makes another" {
+	const want = "the token ci has expired: weir token new makes a new token"
+	if got := p.problem(p.do(get), 401, "unauthorized"); got.Detail != want {
 		t.Errorf("after: %s", got.Detail)
 	}
 }
