@@ -139,9 +139,9 @@ func (s *Shed) Next(classes, kept int, load *Load, others Pressure, passed quota
 	}
 }
 
-// shiftShare returns the share to shed after more requests are shed, as a share of all requests;
-// fewer if that is negative. It skips classes without requests, and does not shed them because of
-// classes that are never shed.
+// shiftShare converts a share of all requests, which shall be shed in addition, into a number of
+// classes: it returns the new Shed.Share. If share is negative, fewer requests are shed. It sheds a
+// class without requests only together with a more important class that has requests.
 //
 //go:noinline
 func shiftShare(shed, share float64, classes, kept int, load *Load) float64 {
@@ -158,37 +158,39 @@ func shiftShare(shed, share float64, classes, kept int, load *Load) float64 {
 		return shedMore(shed, share, most, classes, load)
 	}
 	for share < 0 && shed > 0 {
-		of := int(shed)
-		if float64(of) == shed {
-			of--
+		whole := int(shed) // The classes that stay shed, apart from the part of the next class.
+		if float64(whole) == shed {
+			whole--
 		}
-		part := float64(load.Arrived[classes-1-of]) / all
-		if part*(shed-float64(of)) > -share {
+		part := float64(load.Arrived[classes-1-whole]) / all
+		if part*(shed-float64(whole)) > -share {
 			return shed + share/part
 		}
-		share += part * (shed - float64(of))
-		shed = float64(of)
+		share += part * (shed - float64(whole))
+		shed = float64(whole)
 	}
 	return shed
 }
 
-// shedMore is shiftShare for a share above 0. It sheds at most the given number of classes.
+// shedMore is shiftShare for a share above 0. It sheds class by class, from the last class up, until
+// the share is reached or most classes are shed.
 func shedMore(shed, share, most float64, classes int, load *Load) float64 {
-	all, came := load.totalArrived(), shed
+	all := load.totalArrived()
+	shedWithRequests := shed // The result without the last classes that have no requests.
 	for shed < most {
-		of := int(shed) // classes that are shed whole
-		left := float64(of+1) - shed
-		part := float64(load.Arrived[classes-1-of]) / all
-		if part*left > share {
+		whole := int(shed) // The classes of which all requests are shed.
+		left := float64(whole+1) - shed
+		part := float64(load.Arrived[classes-1-whole]) / all
+		if part*left > share { // The rest of the share is a part of this class.
 			return shed + share/part
 		}
 		share -= part * left
-		shed = float64(of + 1)
+		shed = float64(whole + 1)
 		if part > 0 {
-			came = shed
+			shedWithRequests = shed
 		}
 	}
-	return came
+	return shedWithRequests
 }
 
 // Sheds reports whether a request of a rank is shed.

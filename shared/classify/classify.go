@@ -134,7 +134,7 @@ func decodePairs(dst []match.Header, b []byte) ([]match.Header, bool) {
 // count: entries are taken from the right, and if an entry is missing or invalid the address is the
 // peer's.
 func (c *Classifier) clientAddress(source []byte, rules Rules) (identity []byte, address ipaddr.Addr) {
-	peer, ok := spelling.Address(source)
+	peer, ok := spelling.ReadAddress(source)
 	if !ok {
 		return nil, address
 	}
@@ -181,7 +181,7 @@ func (c *Classifier) isAppended(peer ipaddr.Addr) bool {
 // isOwn reports whether the last entry of x-forwarded-for can be Envoy's own: it names the peer, or
 // for a peer on the loopback an address of Envoy's machine.
 func isOwn(entry []byte, peer ipaddr.Addr) bool {
-	addr, ok := spelling.Address(entry)
+	addr, ok := spelling.ReadAddress(entry)
 	return ok && addr == peer || peer.IsLoopback()
 }
 
@@ -202,7 +202,7 @@ func (c *Classifier) forwardedEntry(peer ipaddr.Addr, rules Rules) (ipaddr.Addr,
 				continue
 			}
 			if left--; left == 0 {
-				return spelling.Address(entry)
+				return spelling.ReadAddress(entry)
 			}
 		}
 	}

@@ -20,15 +20,15 @@ func (a *App) joinRegions(s *settings.Regions, sets *policies.Service) (*regions
 		return nil, err
 	}
 	a.document = document
-	lasting := func(name string, part regions.Part) quota.Span {
+	grace := func(name string, part regions.Part) quota.Span {
 		if current, _ := sets.Current(); current != nil {
 			if p, ok := current.Policy(name); ok {
-				return part.Lasting(p)
+				return part.Grace(p)
 			}
 		}
-		return quota.MaxWindow // The longest that a policy that is gone can have had.
+		return quota.MaxWindow // The policy is gone. No policy has a longer window.
 	}
 	a.log.Info("sharing the quotas with other regions", "region", s.Region, "weights", s.Weights)
 	uses, holds := docs.Cell{Store: a.store, Name: docs.Region}, docs.Cell{Store: document, Name: docs.Regions}
-	return regions.New(s.Config, uses, holds, lasting, a.log, a.clock.Now), nil
+	return regions.New(s.Config, uses, holds, grace, a.log, a.clock.Now), nil
 }

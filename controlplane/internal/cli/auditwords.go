@@ -235,7 +235,7 @@ func limitsText(o consumers.Override) string {
 	if err != nil {
 		return err.Error()
 	}
-	return ownLimits(text)
+	return overrideText(text)
 }
 
 // optionalTime returns a pointer to the time; nil for the zero time.

@@ -175,7 +175,7 @@ func (c *overrideConsumer) Run(env *environment) error {
 	case limit == nil:
 		_, err = fmt.Fprintf(env.Out, "under %s the policy's limit counts again\n", c.Policy)
 	default:
-		_, err = fmt.Fprintf(env.Out, "under %s the limit is %s, %s\n", c.Policy, ownLimits(limit), markText("", end))
+		_, err = fmt.Fprintf(env.Out, "under %s the limit is %s, %s\n", c.Policy, overrideText(limit), markText("", end))
 	}
 	return err
 }
@@ -229,7 +229,8 @@ type limitJSON struct {
 	Burst  int64  `json:"burst,omitempty"`
 }
 
-// parseLimits makes the JSON of limits as they are written on command lines; nil for none.
+// parseLimits returns the JSON of limits that are written like 500/1m or 500/1m/50: one object or a
+// list of objects. It returns nil for "none".
 func parseLimits(texts []string) (json.RawMessage, error) {
 	switch {
 	case len(texts) == 1 && texts[0] == "none":
@@ -257,18 +258,18 @@ func parseLimits(texts []string) (json.RawMessage, error) {
 	return json.Marshal(limits)
 }
 
-// ownLimits writes limits as parseLimits reads them.
-func ownLimits(limit json.RawMessage) string {
-	var several []limitJSON
-	var one limitJSON
-	if json.Unmarshal(limit, &several) != nil {
-		if json.Unmarshal(limit, &one) != nil {
-			return strings.Trim(string(limit), `"`)
+// overrideText returns the text that parseLimits reads as the given JSON, like 500/1m/50.
+func overrideText(limitsJSON json.RawMessage) string {
+	var limits []limitJSON
+	if json.Unmarshal(limitsJSON, &limits) != nil {
+		var limit limitJSON
+		if json.Unmarshal(limitsJSON, &limit) != nil {
+			return strings.Trim(string(limitsJSON), `"`) // The word "unlimited".
 		}
-		several = append(several, one)
+		limits = append(limits, limit)
 	}
 	var texts []string
-	for _, l := range several {
+	for _, l := range limits {
 		text := fmt.Sprintf("%d/%s", l.Quota, l.Window)
 		if l.Burst > 0 {
 			text += fmt.Sprintf("/%d", l.Burst)

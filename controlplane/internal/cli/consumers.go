@@ -199,7 +199,7 @@ func (c *getConsumer) Run(env *environment) error {
 		fmt.Fprintf(env.Out, "bypass    %s\n", markText(r.Bypass.Reason, r.Bypass.ExpiresAt))
 	}
 	for _, o := range r.Overrides {
-		fmt.Fprintf(env.Out, "override  %s %s, %s\n", o.Policy, ownLimits(o.Limit), markText(o.Reason, o.ExpiresAt))
+		fmt.Fprintf(env.Out, "override  %s %s, %s\n", o.Policy, overrideText(o.Limit), markText(o.Reason, o.ExpiresAt))
 	}
 	_, err = fmt.Fprintf(env.Out, "changed   by %s at %s\n", printable(r.By), r.Updated.Format(time.RFC3339))
 	return err

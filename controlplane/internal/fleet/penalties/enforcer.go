@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxCallers is the number of callers that an Enforcer remembers. One more replaces, out of
-	// someFew callers, the caller that matters least.
+	// maxCallers is the number of callers that an Enforcer remembers. If it is reached, a new caller
+	// replaces the least important caller of someFew, see makeRoom.
 	maxCallers = 1 << 16
 	someFew    = 8
 	// maxPending bounds the penalties that wait to be reported.
@@ -92,7 +92,7 @@ func (e *Enforcer) Find(c *Caller, who func() *wire.Identity) quota.Span {
 		if next := c.Rule.Prolong(o.Record, now.UnixMilli(), e.random()); next != o.Record {
 			o.Record = next
 			e.keep(c.Key, o)
-			e.report(c, &o, who(), true)
+			e.queueReport(c, &o, who(), true)
 		}
 	}
 	return o.left(now)
@@ -114,7 +114,7 @@ func (e *Enforcer) Refused(c *Caller, who *wire.Identity) quota.Span {
 		}
 		e.keep(c.Key, o)
 		if offence {
-			e.report(c, &o, who, false)
+			e.queueReport(c, &o, who, false)
 		}
 	}
 	return o.left(now)
@@ -165,23 +165,25 @@ func (e *Enforcer) makeRoom() {
 	delete(e.callers, first)
 }
 
-// report adds a penalty to the next report. It replaces an earlier penalty of the same caller that
-// still waits. The lock is held.
-func (e *Enforcer) report(c *Caller, o *offender, who *wire.Identity, prolonged bool) {
-	one := wire.Offence{
+// queueReport adds a caller's penalty to the pending penalties and wakes Run. If a penalty of the
+// caller is pending already, the new penalty takes its place. The lock is held.
+func (e *Enforcer) queueReport(c *Caller, o *offender, who *wire.Identity, prolonged bool) {
+	offence := wire.Offence{
 		Key: c.Key, Known: o.known, Policy: []byte(c.Policy), Level: uint8(o.Level), Until: o.Until,
 		Forgotten: c.Rule.Forgotten(o.Record), Shadow: c.Shadow, Prolonged: prolonged, Version: c.Version,
 		Identity: who.Clone(),
 	}
-	at := slices.IndexFunc(e.pending[e.sending:], func(p wire.Offence) bool { return p.Key == one.Key })
+	waiting := e.pending[e.sending:] // Deliver is sending the penalties before them.
+	i := slices.IndexFunc(waiting, func(p wire.Offence) bool { return p.Key == offence.Key })
 	switch {
-	case at >= 0:
-		one.Prolonged = prolonged && e.pending[e.sending+at].Prolonged
-		e.pending[e.sending+at] = one
+	case i >= 0:
+		// The report is about a new penalty if either of the two penalties is new.
+		offence.Prolonged = prolonged && waiting[i].Prolonged
+		waiting[i] = offence
 	case len(e.pending) >= maxPending:
 		e.service.Meter.PenaltiesFull(1)
 	default:
-		e.pending = append(e.pending, one)
+		e.pending = append(e.pending, offence)
 	}
 	select {
 	case e.wake <- struct{}{}:

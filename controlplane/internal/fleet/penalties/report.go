@@ -123,7 +123,7 @@ func (in *incoming) record(it *wire.Offence, set *policies.Compiled) Record {
 		}
 	}
 	if len(it.Shown) > 0 && set.Version.Number == it.Version {
-		r.Shown = decisions.Shown(set.Set, it.Shown)
+		r.Shown = decisions.ReadShown(set.Set, it.Shown)
 	}
 	return r
 }

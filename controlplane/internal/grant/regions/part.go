@@ -33,20 +33,22 @@ func (p Part) Of(l policy.Limit) policy.Limit {
 // shareOf returns n·part/Whole rounded down.
 func shareOf(n, part int64) int64 { return n/Whole*part + n%Whole*part/Whole }
 
-// Lasting returns how long a part of a policy can still have an effect after its last use, by
-// admitted requests, leases or forgotten state: the longest time of its limits.
-func (p Part) Lasting(of *policy.Policy) quota.Span {
+// Grace returns how long, after a region has given up the part, requests admitted with it can still
+// count against the policy. It is the longest grace of the policy's limits. See the type Grace.
+func (p Part) Grace(pol *policy.Policy) quota.Span {
 	longest := quota.Span(0)
-	for _, limits := range [...][]policy.Limit{of.Limits, of.Candidate} {
+	for _, limits := range [...][]policy.Limit{pol.Limits, pol.Candidate} {
 		for _, l := range limits {
-			window := p.Of(l).Params.Window()
+			// memory is the time after which the limit has forgotten a request.
+			memory := p.Of(l).Params.Window()
 			switch {
 			case l.InFlight:
-				window = inflight.TTL
+				memory = inflight.TTL
 			case l.Algorithm.Windowed():
-				window = 2 * l.Window
+				memory = 2 * l.Window
 			}
-			longest = max(longest, window+2*lease.TTL(l.Params)+2*lease.Deadline)
+			// Before that, nodes may spend leased tokens, and use late answers.
+			longest = max(longest, memory+2*lease.TTL(l.Params)+2*lease.Deadline)
 		}
 	}
 	return longest

@@ -14,7 +14,7 @@ func TestAPartLastsAsLongAsItsPermits(t *testing.T) {
 		t.Fatal(err)
 	}
 	part := Part{Rate: Whole / 4, Burst: Whole / 2}
-	if got := part.Lasting(&policy.Policy{Limits: []policy.Limit{l}}); got < inflight.TTL {
+	if got := part.Grace(&policy.Policy{Limits: []policy.Limit{l}}); got < inflight.TTL {
 		t.Errorf("it lasts %v of %v", got, inflight.TTL)
 	}
 	if got := part.Of(l).Params.Burst; got != 10 {

@@ -98,7 +98,7 @@ func newWorld(t *testing.T, seed uint64, weights map[string]int64, counting poli
 			w.replicas[region] = append(w.replicas[region], New(Config{Region: region, Weights: shares}, w.own[region],
 				&line{w.document, func() bool { return w.cut[region] }},
 				func(_ string, part Part) quota.Span {
-					return part.Lasting(&w.policy)
+					return part.Grace(&w.policy)
 				}, slog.New(slog.NewTextHandler(io.Discard, nil)), clock))
 		}
 	}

@@ -157,7 +157,7 @@ func detailsOf(set *policy.Set, caller *wire.CallerCount) TopCaller {
 	if hasConsumer(caller) {
 		a.Consumer = caller.Consumer.String()
 	}
-	a.Shown = Shown(set, caller.Shown)
+	a.Shown = ReadShown(set, caller.Shown)
 	return a
 }
 

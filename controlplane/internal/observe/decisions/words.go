@@ -28,7 +28,7 @@ func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) 
 		At: at, Node: Clean(node), Version: c.Version.Number, LimitIndex: r.Limit, Policy: p.Name,
 		Tier: tierOf(c.Set, r.Tier), Limit: policies.LimitText(limit), From: "policy", Mode: p.Mode.String(),
 		Source: nameOf(policy.Sources[:], r.Source), Reason: nameOf(policy.Reasons[:], r.Reason),
-		Key: r.Bucket.String(), Shown: Shown(c.Set, r.Shown),
+		Key: r.Bucket.String(), Shown: ReadShown(c.Set, r.Shown),
 		Cost: r.Cost, Left: r.Left, Count: max(r.Count-r.Over, 1),
 	}
 	if byTier {
@@ -53,10 +53,10 @@ func banInWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Tim
 	d := Decision{
 		At: now.Add(-time.Duration(r.Ago) * time.Microsecond).UTC(), Node: Clean(node), Version: c.Version.Number,
 		Policy: policies.Banned, From: "ban", Source: nameOf(policy.Sources[:], r.Source), Reason: bans[match.NoBan],
-		Key: r.Bucket.String(), Shown: Shown(c.Set, r.Shown), Count: max(r.Count-r.Over, 1),
+		Key: r.Bucket.String(), Shown: ReadShown(c.Set, r.Shown), Count: max(r.Count-r.Over, 1),
 	}
-	if what := int(r.Reason) - wire.BanReason; what > 0 && what < len(bans) {
-		d.Reason = bans[what]
+	if kind := int(r.Reason) - wire.BanReason; kind > 0 && kind < len(bans) {
+		d.Reason = bans[kind]
 	}
 	if hasConsumer(&r.CallerCount) {
 		d.Consumer = r.Consumer.String()
@@ -80,29 +80,30 @@ func nameOf(names []string, number uint8) string {
 	return "unknown " + strconv.Itoa(int(number))
 }
 
-// Shown returns the parts of a request that a node sent and the policy set allows to show. The
-// message was checked before.
-func Shown(set *policy.Set, text []byte) map[string]string {
-	var parts map[string]string
-	for len(text) >= 2 {
-		at, length := int(text[0]), int(text[1])
-		part := text[2 : 2+length]
-		text = text[2+length:]
-		if at >= len(set.Show) {
+// ReadShown returns the values of a request that a node sent, by the names of their parts: only
+// parts that the policy set allows to show. For each value sent has a byte with the index of the
+// part in set.Show, a byte with the length, and the value. The lengths were checked before.
+func ReadShown(set *policy.Set, sent []byte) map[string]string {
+	var values map[string]string
+	for len(sent) >= 2 {
+		index, length := int(sent[0]), int(sent[1])
+		value := sent[2 : 2+length]
+		sent = sent[2+length:]
+		if index >= len(set.Show) {
 			continue
 		}
-		if parts == nil {
-			parts = map[string]string{}
-		}
-		value := Clean(string(part))
-		if set.Show[at].Kind == policy.PartClientIP {
-			if address, ok := netip.AddrFromSlice(part); ok {
-				value = address.String()
+		text := Clean(string(value))
+		if set.Show[index].Kind == policy.PartClientIP {
+			if address, ok := netip.AddrFromSlice(value); ok {
+				text = address.String()
 			}
 		}
-		parts[set.Show[at].String()] = value
+		if values == nil {
+			values = map[string]string{}
+		}
+		values[set.Show[index].String()] = text
 	}
-	return parts
+	return values
 }
 
 // Clean makes text from a client safe to print.

@@ -27,10 +27,10 @@ var (
 // mostAlternatives bounds the patterns that one expression becomes.
 const mostAlternatives = 32
 
-// RegexPaths turns a regular expression for paths into patterns, if some patterns express the same.
-// It knows literal segments, groups for one segment, groups of alternatives, and an end that is
-// fixed ($) or open. The expression is anchored at the beginning. The remark names paths that only
-// the patterns cover.
+// RegexPaths translates a regular expression for paths into patterns. The expression is anchored at
+// the beginning. It may have literal segments, groups for one segment, groups of alternatives, and
+// an end that is fixed ($) or open; for any other expression ok is false. The remark says which
+// paths differ: paths that only the patterns cover, or only the expression.
 func RegexPaths(expression string) (patterns []string, remark string, ok bool) {
 	all := expandGroups(expression)
 	for _, one := range all {

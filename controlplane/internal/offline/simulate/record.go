@@ -15,10 +15,10 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Names are the possible names of each field in a log; the first one in the line counts. The first
-// of the list is the field's own name on the command line. Any other field is the request header of
-// that name. The value of consumer goes where the policy set looks for a consumer first, unless the
-// log has that header itself.
+// Names has for each field of a log its possible names. The first name of a list is also the name of
+// the field on the command line. If a line of a log has several names of a list, the first of them in
+// the list counts. Any other field is the request header of its name. The value of the field consumer
+// becomes the source where the policy set looks for a consumer first, unless the log has that header.
 var Names = map[string][]string{
 	"time":   {"time", "start_time", "timestamp", "@timestamp", "ts"},
 	"method": {"method", "request_method", ":method"},
@@ -61,7 +61,7 @@ func (r *record) Property(path []byte) []byte { return r.verified[string(path)] 
 // Exceptions implements match.Consumers. A log does not know the consumers' own limits.
 func (r *record) Exceptions() (any bool, exceptionsRevision uint64) { return false, 0 }
 
-// Find implements match.Consumers.
+// Find implements match.Consumers. The tier of the log is final: nothing can add to it later.
 func (r *record) Find(c *match.Consumer) { c.Tier, c.Sure = r.tier, true }
 
 // fields finds the inputs of a policy set in the fields of a log.

@@ -17,8 +17,8 @@ const (
 	// freedFor is how long nodes receive the notice of a changed bucket. A node that is away for
 	// longer keeps a cached refusal until it ends.
 	freedFor = 10 * time.Minute
-	// MaxFreed bounds the buckets changed in that time: they all stay in the document, and a node
-	// that comes back receives all of them, wire.MaxFreed in a message.
+	// MaxFreed bounds the buckets changed within freedFor. They all stay in the document, and a node
+	// that comes back receives all of them, up to wire.MaxFreed in a message.
 	MaxFreed = 2048
 	// keptFreed bounds the buckets in the document. Replicas that do not know each other's changes
 	// yet may together exceed MaxFreed, and still no change is lost.
@@ -109,15 +109,16 @@ func (f Freed) same(other Freed) bool {
 	return f.Bucket == other.Bucket && f.Full == other.Full && f.At.Equal(other.At)
 }
 
-// renewRevisions gives new revisions to changes that some replica did not know, so that nodes of
-// all replicas receive them: a node skips changes before its revision. Each revision gets at most
-// wire.MaxFreed changes, the room of a message. It returns the last revision.
-func (f *FreedBuckets) renewRevisions(revision uint64, known ...FreedBuckets) (last uint64) {
+// renewRevisions gives a new revision to each change that is missing in at least one of the joined
+// lists. The nodes that followed such a list would skip the change, because its revision is before
+// theirs. The new revisions begin with revision; each has up to wire.MaxFreed changes, the capacity
+// of a message. It returns the last revision.
+func (f *FreedBuckets) renewRevisions(revision uint64, joined ...FreedBuckets) (last uint64) {
 	f.List = slices.Clone(f.List)
 	renewed := 0
-	for i, one := range f.List {
-		unknown := func(list FreedBuckets) bool { return !slices.ContainsFunc(list.List, one.same) }
-		if slices.ContainsFunc(known, unknown) {
+	for i, freed := range f.List {
+		lacksIt := func(list FreedBuckets) bool { return !slices.ContainsFunc(list.List, freed.same) }
+		if slices.ContainsFunc(joined, lacksIt) {
 			f.List[i].Revision = revision + uint64(renewed/wire.MaxFreed)
 			renewed++
 		}
@@ -126,9 +127,9 @@ func (f *FreedBuckets) renewRevisions(revision uint64, known ...FreedBuckets) (l
 	return revision + uint64(max(renewed-1, 0)/wire.MaxFreed)
 }
 
-// nextPage returns the changed buckets for the next message to a node at a revision, and the
-// revision of that message. upTo is 0 if the message for all nodes has all of them. A node without
-// a revision knows of no bucket.
+// nextPage returns the changed buckets for the next message to a node that has the changes up to the
+// revision after, and the revision of this message. upTo is 0 if the message for all nodes contains
+// all changed buckets. after is 0 for a node that has no state of buckets yet.
 func (d Document) nextPage(after uint64) (upTo uint64, list []Freed) {
 	if after == 0 || after >= d.Revision || len(d.Freed.List) <= wire.MaxFreed {
 		return 0, nil

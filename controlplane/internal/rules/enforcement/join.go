@@ -40,23 +40,25 @@ type scope struct{ policy, tier string }
 func (o Order) scope() scope   { return scope{o.Policy, o.Tier} }
 func (c Changed) scope() scope { return scope{c.Policy, c.Tier} }
 
-// noteChanges records the changes between the orders before and now. With all the change replaced
-// all orders, also orders that this replica does not know.
+// noteChanges records the scopes whose order was another order before, or none. If all is true, the
+// change replaced all orders, also orders that this replica does not know: then one revision, Swept,
+// is recorded for all scopes.
 func (o *Orders) noteChanges(before []Order, all bool) {
 	if all {
 		o.Changed, o.Swept = nil, o.Revision
 		return
 	}
 	for _, list := range [][]Order{before, o.List} {
-		for _, one := range list {
-			was, is := orderFor(before, one.scope()), orderFor(o.List, one.scope())
-			if was != nil && is != nil && was.Same(*is) {
+		for _, order := range list {
+			previous, current := orderFor(before, order.scope()), orderFor(o.List, order.scope())
+			if previous != nil && current != nil && previous.Same(*current) {
 				continue
 			}
-			o.Changed = slices.DeleteFunc(o.Changed, func(c Changed) bool { return c.scope() == one.scope() })
-			o.Changed = append(o.Changed, Changed{one.Policy, one.Tier, o.Revision, o.Time})
+			o.Changed = slices.DeleteFunc(o.Changed, func(c Changed) bool { return c.scope() == order.scope() })
+			o.Changed = append(o.Changed, Changed{order.Policy, order.Tier, o.Revision, o.Time})
 		}
 	}
+	// Forget lifted orders that no other replica can bring back any more.
 	o.Changed = slices.DeleteFunc(o.Changed, func(c Changed) bool {
 		return orderFor(o.List, c.scope()) == nil && o.Time.Sub(c.At) >= liftedFor
 	})

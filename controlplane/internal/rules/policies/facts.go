@@ -383,7 +383,8 @@ func reserveText(set *policy.Set, p *policy.Policy) string {
 	return strings.Join(texts, ", ")
 }
 
-// classesText lists the classes with their conditions, in the order of their importance.
+// classesText lists the priority classes with their conditions, the most important class first, like
+// critical paths /pay, low methods GET|HEAD.
 func classesText(set *policy.Set) string {
 	var texts []string
 	for i := range set.Priorities {

@@ -130,33 +130,36 @@ func ProblemsOf(err error) (problems policy.Problems, ok bool) {
 	return nil, false
 }
 
-// Load parses and validates a document. The error is a *SyntaxError, or a *Refused with all
-// mistakes, which is a policy.Problems.
+// Load parses and validates a document. The error is a *SyntaxError if the document cannot be
+// parsed, or else a *Refused, which has all mistakes of the document.
 func Load(doc []byte, format Format) (*policy.Set, error) {
+	// Parse remembers documents, but stops at the first mistake. parseAll goes on: it puts a likely
+	// value in the place of each value that YAML has and the policy language does not.
 	node, err := Parse(doc, format)
-	var values policy.Problems
+	var mistakes policy.Problems
 	if err != nil && len(doc) <= MaxBytes {
-		node, values, err = parseAll(doc, format)
+		node, mistakes, err = parseAll(doc, format)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if another := anotherDocument(node); another != "" {
-		return nil, &SyntaxError{Line: 1, Reason: another}
+	if reason := anotherDocument(node); reason != "" {
+		return nil, &SyntaxError{Line: 1, Reason: reason}
 	}
 	spellHosts(&node)
 	set, err := policy.Decode(node)
 	var problems policy.Problems
-	if errors.As(err, &problems) || len(values) > 0 {
-		for _, p := range problems { // A problem of a replaced value is no further mistake.
-			if !slices.ContainsFunc(values, func(v policy.Problem) bool { return coversPath(v.Path, p.Path) }) {
-				values = append(values, p)
-			}
-		}
-		locateProblems(doc, values)
-		return nil, &Refused{values}
+	if !errors.As(err, &problems) && len(mistakes) == 0 {
+		return set, err
 	}
-	return set, err
+	// Add the problems of Decode, except in values that parseAll has put there.
+	for _, p := range problems {
+		if !slices.ContainsFunc(mistakes, func(m policy.Problem) bool { return coversPath(m.Path, p.Path) }) {
+			mistakes = append(mistakes, p)
+		}
+	}
+	locateProblems(doc, mistakes)
+	return nil, &Refused{mistakes}
 }
 
 // coversPath reports whether outer is the path inner, or a path to a part of the document that

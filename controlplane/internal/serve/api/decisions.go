@@ -125,7 +125,7 @@ func (s *server) unlikeKey(policyName, consumer string) (err error) {
 		return nil
 	}
 	_ = s.eachNamed(policyName, func(_ *policies.Compiled, p *policy.Policy) {
-		if meant := meantPart(p, consumer); meant != "" && err == nil {
+		if meant := guessPart(p, consumer); meant != "" && err == nil {
 			err = badRequest("%q: the partition of policy %s is [%s]: did you mean the partition %s? A consumer of "+
 				"this name is found without policy", consumer, p.Name, policies.PartitionText(p.Partition), meant)
 		}

@@ -29,7 +29,7 @@ func partitionValues(
 			return nil, badRequest("%q: give a part as %s:%s; a value that begins so is %s:%s", text, part, value,
 				part, text)
 		}
-		if err := unlikeParts(p, text); err != nil {
+		if err := refuseUnknownPart(p, text); err != nil {
 			return nil, err
 		}
 	}
@@ -71,15 +71,15 @@ func partitionValues(
 		name, p.Name, whole)
 }
 
-// unlikeParts returns the error for a text like tenant:bob or Consumer:bob, which names a part that
-// the policy does not have; nil for another text. Read as a value, the text would mean another
-// caller. An address may begin with a word and a colon.
-func unlikeParts(p *policy.Policy, text string) error {
+// refuseUnknownPart returns an error for a text like tenant:bob or Consumer:bob, which names a part
+// that the policy does not have: as a value the text would mean another caller. It returns nil for
+// any other text, also for an IPv6 address like ab:cd::1.
+func refuseUnknownPart(p *policy.Policy, text string) error {
 	name, value, _ := strings.Cut(text, ":")
 	if !beginsLikePart(text) || len(p.Partition) == 0 {
 		return nil
 	}
-	meant, alone := meantPart(p, text), len(p.Partition) == 1
+	meant, alone := guessPart(p, text), len(p.Partition) == 1
 	first := p.Partition[0].String()
 	hint := ""
 	switch {
@@ -113,23 +113,25 @@ func isWord(text string) bool {
 	return text != "" && strings.Contains(letters, text[:1]) && strings.Trim(text, letters+"0123456789-_") == ""
 }
 
-// meantPart returns the PART:VALUE that a misspelt text probably means; empty if no part is
-// similar. It ignores case.
-func meantPart(p *policy.Policy, text string) string {
+// guessPart returns the PART:VALUE that a misspelt text probably means; empty if the policy has no
+// part with a similar name.
+func guessPart(p *policy.Policy, text string) string {
 	name, value, _ := strings.Cut(text, ":")
 	var names []string
-	whole := map[string]string{}
+	prefixes := map[string]string{} // "header:x-tenant:" by header:x-tenant and by x-tenant.
 	for _, part := range p.Partition {
-		full := part.String() + ":"
-		if len(text) > len(full) && strings.EqualFold(text[:len(full)], full) {
-			return full + text[len(full):]
+		prefix := part.String() + ":"
+		// Only upper and lower case differ.
+		if len(text) > len(prefix) && strings.EqualFold(text[:len(prefix)], prefix) {
+			return prefix + text[len(prefix):]
 		}
-		for _, is := range []string{part.String(), cmp.Or(part.Name, part.String())} {
-			names, whole[is] = append(names, is), full
+		for _, partName := range []string{part.String(), cmp.Or(part.Name, part.String())} {
+			names, prefixes[partName] = append(names, partName), prefix
 		}
 	}
-	if full := whole[policy.Guess(strings.ToLower(name), names)]; full != "" {
-		return full + value
+	// Letters of the name differ.
+	if prefix := prefixes[policy.Guess(strings.ToLower(name), names)]; prefix != "" {
+		return prefix + value
 	}
 	return ""
 }

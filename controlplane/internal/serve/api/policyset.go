@@ -30,8 +30,8 @@ func formTag(version uint64, format policydoc.Format) string {
 	return `"` + strconv.FormatUint(version, 10) + form + `"`
 }
 
-// documentHeaders returns the headers of a version's document in a form. usual is the form for
-// clients that name no form.
+// documentHeaders returns the headers of a version's document in a form, JSON or YAML. usual is the
+// form for clients that name no form.
 func documentHeaders(version uint64, form, usual policydoc.Format) gen.NotModifiedResponseHeaders {
 	headers := gen.NotModifiedResponseHeaders{ETag: etag(version), Vary: "Accept", CacheControl: "no-cache"}
 	if form != usual {
@@ -40,11 +40,12 @@ func documentHeaders(version uint64, form, usual policydoc.Format) gen.NotModifi
 	return headers
 }
 
-// GetPolicySet answers with the document as it was written, or as JSON if the client asks for that
-// by name.
+// GetPolicySet answers with the document as it was written, or as JSON if the client names JSON in
+// Accept.
 func (s *server) GetPolicySet(
 	ctx context.Context, r gen.GetPolicySetRequestObject,
 ) (gen.GetPolicySetResponseObject, error) {
+	// Read the newest version, from this replica's memory if the store is away.
 	timed, cancel := s.atHand(ctx)
 	defer cancel()
 	v, away, err := s.config.Policies.Newest(timed)
@@ -52,14 +53,16 @@ func (s *server) GetPolicySet(
 		return nil, storeFailure(err)
 	}
 	s.noteHeld(ctx, away, s.config.Hub.Followed())
+	// Answer without the document if the client has it in this form.
 	form := v.Format
 	if callerOf(ctx).accepts(policydoc.JSON) {
 		form = policydoc.JSON
 	}
-	known := documentHeaders(v.Number, form, v.Format)
-	if r.Params.IfNoneMatch == known.ETag {
-		return gen.GetPolicySet304Response{Headers: known}, nil
+	headers := documentHeaders(v.Number, form, v.Format)
+	if r.Params.IfNoneMatch == headers.ETag {
+		return gen.GetPolicySet304Response{Headers: headers}, nil
 	}
+	// Convert the document into the form.
 	if form != v.Format {
 		node, err := policydoc.Parse(v.Document, v.Format)
 		if err != nil {
@@ -68,7 +71,7 @@ func (s *server) GetPolicySet(
 		v.Document = policydoc.ToJSON(node)
 	}
 	return gen.GetPolicySet200AsteriskResponse{Body: bytes.NewReader(v.Document), ContentType: string(form),
-		ContentLength: int64(len(v.Document)), Headers: gen.GetPolicySet200ResponseHeaders(known)}, nil
+		ContentLength: int64(len(v.Document)), Headers: gen.GetPolicySet200ResponseHeaders(headers)}, nil
 }
 
 // accepts reports whether the client names a media type of the format.

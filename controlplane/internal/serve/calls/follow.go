@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// waitTime is how long one wait for news lasts, and pause how long it takes to the next after
-	// there could be none.
+	// waitTime is the longest time of one wait for news, pause the time between a failed wait and
+	// the next wait.
 	waitTime = 30 * time.Second
 	pause    = 200 * time.Millisecond
 )
@@ -38,14 +38,15 @@ type Follower struct {
 	log  *slog.Logger
 	view atomic.Pointer[View]
 
+	// seen names the newest messages that the view contains. The next fields have their contents.
 	seen     push.Seen
 	snapshot []byte
 	set      *policy.Set
 	orders   wire.Enforcement
 }
 
-// NewFollower makes a Follower that the hub knows as a node of that name; now is the clock by which
-// orders end.
+// NewFollower makes a Follower that the hub knows as a node with the given name. now is the clock for
+// the end of orders.
 func NewFollower(name string, hub Hub, sets Sets, now func() time.Time, log *slog.Logger) *Follower {
 	return &Follower{hub: hub, sets: sets, now: now, log: log, seen: push.Seen{Node: name, WantsEnforcement: true}}
 }
@@ -53,8 +54,8 @@ func NewFollower(name string, hub Hub, sets Sets, now func() time.Time, log *slo
 // View returns the newest view; nil before the first.
 func (f *Follower) View() *View { return f.view.Load() }
 
-// Run follows the hub until ctx ends. If it cannot read a change, it logs that, and the last view
-// stays.
+// Run follows the hub until ctx ends. If it cannot read a change, it logs the error and keeps the
+// last view.
 func (f *Follower) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := f.takeNews(ctx); err != nil && ctx.Err() == nil {
@@ -67,7 +68,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// Look takes in all news that there is now. It is for before Run.
+// Look reads all news that the hub has now, without waiting. Call it before Run.
 func (f *Follower) Look() error {
 	for {
 		now, cancel := context.WithCancel(context.Background())
@@ -76,7 +77,7 @@ func (f *Follower) Look() error {
 		if err != nil || !fresh {
 			return err
 		}
-		if err := f.takeIn(context.Background(), news); err != nil {
+		if err := f.updateView(context.Background(), news); err != nil {
 			return err
 		}
 	}
@@ -93,11 +94,13 @@ func (f *Follower) takeNews(ctx context.Context) error {
 	if view := f.View(); !fresh && (view == nil || view.ends == 0 || f.now().UnixMilli() < view.ends) {
 		return nil
 	}
-	return f.takeIn(ctx, news)
+	return f.updateView(ctx, news)
 }
 
-// takeIn makes the view anew with a piece of news, or without one when an order has ended.
-func (f *Follower) takeIn(ctx context.Context, news push.News) error {
+// updateView reads a message and makes a new view. If the news is empty, because an order has ended,
+// the new view only leaves that order out.
+func (f *Follower) updateView(ctx context.Context, news push.News) error {
+	// Read the message: a policy set, or orders.
 	switch {
 	case news.Version > 0:
 		compiled, err := f.sets.At(ctx, news.Version)
@@ -113,6 +116,7 @@ func (f *Follower) takeIn(ctx context.Context, news push.News) error {
 		}
 		f.orders, f.seen.Enforcement = orders, orders.Revision
 	}
+	// Make the view, once there is a policy set.
 	if f.set == nil {
 		return nil
 	}

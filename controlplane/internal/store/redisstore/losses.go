@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A loss of state is noticed in this way. Beside the buckets of each tag is a marker: the time of
+// Weir notices a loss of state in this way. Beside the buckets of each tag is a marker: the time of
 // the last loss of their state. It is laid when the deployment begins, and is lost together with
 // the buckets. The grant script reads it when it meets a bucket without a state; if the marker is
 // missing too, everything is lost. So a Redis that comes back empty, or was emptied, grants no
@@ -90,20 +90,22 @@ func (s *Store) lostNow(at quota.Instant) {
 	})
 }
 
-// knownParts returns the servers and remembers their addresses. It returns none if they are not
-// known now.
-func (s *Store) knownParts(ctx context.Context) map[string]*part {
+// findServers returns the servers that keep the buckets now, by address, with their tags. It returns
+// nil if it cannot find them. It also remembers the addresses, and forgets the breakers and the
+// distances of all other servers.
+func (s *Store) findServers(ctx context.Context) map[string]*part {
 	ctx, cancel := context.WithTimeout(ctx, s.lookTime())
 	defer cancel()
 	parts, err := s.primaries(ctx)
 	if err != nil {
 		return nil
 	}
-	servers, named := map[string]bool{}, map[string]bool{leases.StoreName: true}
+	// The store as a whole has a breaker too.
+	servers, breakers := map[string]bool{}, map[string]bool{leases.StoreName: true}
 	for addr := range parts {
-		servers[addr], named[addr] = true, true
+		servers[addr], breakers[addr] = true, true
 	}
-	s.breakers.Keep(named)
+	s.breakers.Keep(breakers)
 	s.far.keep(servers)
 	s.mu.Lock()
 	s.servers = servers
@@ -158,7 +160,7 @@ func (s *Store) noticeAll(ctx context.Context, p *part, id, living string) (lost
 	if len(changed) == 0 {
 		return 0
 	}
-	// First the permits: after the next step the change is no longer visible.
+	// Give the permits back first: after the next step the change is no longer visible.
 	if s.giveBack(ctx, &part{p.server, changed}) != nil {
 		return 0 // The next look tries again.
 	}

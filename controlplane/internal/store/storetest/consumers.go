@@ -225,6 +225,8 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	state(false, 42)
 }
 
+// testManyConsumers writes two full batches of consumers and overwrites the half of the first batch:
+// 1500 consumers, the first 500 with tier a, the others with tier b, all banned.
 func testManyConsumers(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	batch := func(from, count int, tier string) (c consumers.Changes) {
@@ -237,6 +239,7 @@ func testManyConsumers(t *testing.T, s *Instance) {
 	}
 	first := must[uint64](t)(consumers.Kept{In: s}.WriteConsumers(ctx, batch(0, consumers.MaxBatch, "a")))
 	second := must[uint64](t)(consumers.Kept{In: s}.WriteConsumers(ctx, batch(500, consumers.MaxBatch, "b")))
+	// The log has the newest changes: the second batch.
 	l := must[consumers.Log](t)(consumers.Kept{In: s}.ConsumerLog(ctx, 0))
 	if l.Revision != second || second <= first || l.ExceptionsRevision != 2 ||
 		len(l.Changes) != consumers.KeptChanges ||
@@ -255,15 +258,18 @@ func testManyConsumers(t *testing.T, s *Instance) {
 	if _, err := (consumers.Kept{In: s}).WriteConsumers(ctx, c); !errors.Is(err, errs.Conflict) {
 		t.Errorf("a conflict: %v", err)
 	}
+	// Each consumer has its last record. The consumer 1500 does not exist and has no tier.
 	records, _, err := consumers.Kept{In: s}.Consumers(ctx,
 		[]keyhash.Key{consumerKey(0), consumerKey(499), consumerKey(500), consumerKey(1499), consumerKey(1500)})
 	if err != nil || records[0].Tier+records[1].Tier+records[2].Tier+records[3].Tier+records[4].Tier != "aabb" ||
 		records[0].Revision != first || records[3].Revision != second {
 		t.Errorf("%+v (%v)", records, err)
 	}
+	// A list of the banned consumers has the length that was asked for.
 	if n := len(must[[]consumers.Listed](t)((consumers.Kept{In: s}).BannedConsumers(ctx, 1234))); n != 1234 {
-		t.Errorf("%d of 1500 who are banned", n)
+		t.Errorf("%d of the 1500 banned consumers are listed, want 1234", n)
 	}
+	// The audit has one entry for each batch.
 	all := must[[]audit.Entry](t)(s.Audit(ctx, "", 10))
 	if len(all) != 2 || all[0].Before != nil || string(all[0].After) != fmt.Sprint(consumers.MaxBatch) {
 		t.Errorf("audit %+v", all)

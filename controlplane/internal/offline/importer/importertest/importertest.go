@@ -77,9 +77,11 @@ func NewBucket(t testing.TB, set *policy.Set, name string) *Bucket {
 	return nil
 }
 
-// Take decides a request at a moment by all limits of the policy, and charges all or none. The
-// delay is how long a queue holds it back.
+// Take decides a request at a time. It charges all limits of the policy if all of them allow the
+// request; otherwise it charges no limit. delay is the time for which the leaky buckets among the
+// limits hold an allowed request back.
 func (b *Bucket) Take(now quota.Instant) (allowed bool, delay quota.Span) {
+	// Charge copies, so that a refusal changes nothing.
 	states := append([]quota.State(nil), b.states...)
 	histories := make([]quota.History, len(b.histories))
 	for i, l := range b.policy.Limits {
@@ -103,8 +105,8 @@ func (b *Bucket) Take(now quota.Instant) (allowed bool, delay quota.Span) {
 	return true, delay
 }
 
-// Moments are n moments from a start, in whole milliseconds, with gaps of rising and falling
-// length, as a deterministic function of the seed.
+// Moments returns n times after a start, in whole milliseconds. The gaps between them are short, and
+// now and then long. The same seed gives the same times.
 func Moments(seed uint64, start quota.Instant, n int, longest quota.Span) []quota.Instant {
 	all := make([]quota.Instant, n)
 	for i := range all {
