@@ -172,8 +172,8 @@ func shiftShare(shed, share float64, classes, kept int, load *Load) float64 {
 	return shed
 }
 
-// shedMore is shiftShare for a share above 0. It sheds class by class, from the last class up, until
-// the share is reached or most classes are shed.
+// shedMore is shiftShare for a share above 0. It sheds class by class, from the last class up,
+// until the share is reached or most classes are shed.
 func shedMore(shed, share, most float64, classes int, load *Load) float64 {
 	all := load.totalArrived()
 	shedWithRequests := shed // The result without the last classes that have no requests.

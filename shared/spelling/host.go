@@ -6,9 +6,9 @@ import (
 	"github.com/weir-proxy/weir/shared/ipaddr"
 )
 
-// AppendHost appends a host in lower case, without user name, port, and the dot at the end of a fully
-// qualified name. Servers treat the name with the dot as the same host, so otherwise a client could
-// avoid a policy by adding the dot. An IPv6 address always has the spelling of
+// AppendHost appends a host in lower case, without user name, port, and the dot at the end of a
+// fully qualified name. Servers treat the name with the dot as the same host, so otherwise a client
+// could avoid a policy by adding the dot. An IPv6 address always has the spelling of
 // ipaddr.Addr.AppendIPv6, in brackets.
 func AppendHost(dst, host []byte) []byte {
 	end := len(host)
@@ -37,8 +37,8 @@ func AppendHost(dst, host []byte) []byte {
 	return dst
 }
 
-// ReadAddress reads an IP address, with or without port and brackets. It drops the zone, and returns
-// an IPv4-mapped address as IPv4, so all spellings of an address are the same client.
+// ReadAddress reads an IP address, with or without port and brackets. It drops the zone, and
+// returns an IPv4-mapped address as IPv4, so all spellings of an address are the same client.
 func ReadAddress(b []byte) (ipaddr.Addr, bool) {
 	if len(b) == 0 || len(b) > 128 {
 		return ipaddr.Addr{}, false

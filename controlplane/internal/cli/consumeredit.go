@@ -175,7 +175,8 @@ func (c *overrideConsumer) Run(env *environment) error {
 	case limit == nil:
 		_, err = fmt.Fprintf(env.Out, "under %s the policy's limit counts again\n", c.Policy)
 	default:
-		_, err = fmt.Fprintf(env.Out, "under %s the limit is %s, %s\n", c.Policy, overrideText(limit), markText("", end))
+		text := overrideText(limit)
+		_, err = fmt.Fprintf(env.Out, "under %s the limit is %s, %s\n", c.Policy, text, markText("", end))
 	}
 	return err
 }

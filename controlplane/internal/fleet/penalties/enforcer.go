@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxCallers is the number of callers that an Enforcer remembers. If it is reached, a new caller
-	// replaces the least important caller of someFew, see makeRoom.
+	// maxCallers is the number of callers that an Enforcer remembers. If it is reached, a new
+	// caller replaces the least important caller of someFew, see makeRoom.
 	maxCallers = 1 << 16
 	someFew    = 8
 	// maxPending bounds the penalties that wait to be reported.

@@ -15,10 +15,11 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Names has for each field of a log its possible names. The first name of a list is also the name of
-// the field on the command line. If a line of a log has several names of a list, the first of them in
-// the list counts. Any other field is the request header of its name. The value of the field consumer
-// becomes the source where the policy set looks for a consumer first, unless the log has that header.
+// Names has for each field of a log its possible names. The first name of a list is also the name
+// of the field on the command line. If a line of a log has several names of a list, the first of
+// them in the list counts. Any other field is the request header of its name. The value of the
+// field consumer becomes the source where the policy set looks for a consumer first, unless the log
+// has that header.
 var Names = map[string][]string{
 	"time":   {"time", "start_time", "timestamp", "@timestamp", "ts"},
 	"method": {"method", "request_method", ":method"},

@@ -17,8 +17,8 @@ const (
 	// freedFor is how long nodes receive the notice of a changed bucket. A node that is away for
 	// longer keeps a cached refusal until it ends.
 	freedFor = 10 * time.Minute
-	// MaxFreed bounds the buckets changed within freedFor. They all stay in the document, and a node
-	// that comes back receives all of them, up to wire.MaxFreed in a message.
+	// MaxFreed bounds the buckets changed within freedFor. They all stay in the document, and a
+	// node that comes back receives all of them, up to wire.MaxFreed in a message.
 	MaxFreed = 2048
 	// keptFreed bounds the buckets in the document. Replicas that do not know each other's changes
 	// yet may together exceed MaxFreed, and still no change is lost.
@@ -127,9 +127,9 @@ func (f *FreedBuckets) renewRevisions(revision uint64, joined ...FreedBuckets) (
 	return revision + uint64(max(renewed-1, 0)/wire.MaxFreed)
 }
 
-// nextPage returns the changed buckets for the next message to a node that has the changes up to the
-// revision after, and the revision of this message. upTo is 0 if the message for all nodes contains
-// all changed buckets. after is 0 for a node that has no state of buckets yet.
+// nextPage returns the changed buckets for the next message to a node that has the changes up to
+// the revision after, and the revision of this message. upTo is 0 if the message for all nodes
+// contains all changed buckets. after is 0 for a node that has no state of buckets yet.
 func (d Document) nextPage(after uint64) (upTo uint64, list []Freed) {
 	if after == 0 || after >= d.Revision || len(d.Freed.List) <= wire.MaxFreed {
 		return 0, nil

@@ -41,8 +41,8 @@ func (o Order) scope() scope   { return scope{o.Policy, o.Tier} }
 func (c Changed) scope() scope { return scope{c.Policy, c.Tier} }
 
 // noteChanges records the scopes whose order was another order before, or none. If all is true, the
-// change replaced all orders, also orders that this replica does not know: then one revision, Swept,
-// is recorded for all scopes.
+// change replaced all orders, also orders that this replica does not know: then one revision,
+// Swept, is recorded for all scopes.
 func (o *Orders) noteChanges(before []Order, all bool) {
 	if all {
 		o.Changed, o.Swept = nil, o.Revision

@@ -383,8 +383,7 @@ func reserveText(set *policy.Set, p *policy.Policy) string {
 	return strings.Join(texts, ", ")
 }
 
-// classesText lists the priority classes with their conditions, the most important class first, like
-// critical paths /pay, low methods GET|HEAD.
+// classesText lists the priority classes with their conditions, the most important class first.
 func classesText(set *policy.Set) string {
 	var texts []string
 	for i := range set.Priorities {

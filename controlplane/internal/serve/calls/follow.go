@@ -45,8 +45,8 @@ type Follower struct {
 	orders   wire.Enforcement
 }
 
-// NewFollower makes a Follower that the hub knows as a node with the given name. now is the clock for
-// the end of orders.
+// NewFollower makes a Follower that the hub knows as a node with the given name. now is the clock
+// for the end of orders.
 func NewFollower(name string, hub Hub, sets Sets, now func() time.Time, log *slog.Logger) *Follower {
 	return &Follower{hub: hub, sets: sets, now: now, log: log, seen: push.Seen{Node: name, WantsEnforcement: true}}
 }
@@ -97,8 +97,8 @@ func (f *Follower) takeNews(ctx context.Context) error {
 	return f.updateView(ctx, news)
 }
 
-// updateView reads a message and makes a new view. If the news is empty, because an order has ended,
-// the new view only leaves that order out.
+// updateView reads a message and makes a new view. If the news is empty, because an order has
+// ended, the new view only leaves that order out.
 func (f *Follower) updateView(ctx context.Context, news push.News) error {
 	// Read the message: a policy set, or orders.
 	switch {

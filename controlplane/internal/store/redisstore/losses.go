@@ -90,9 +90,9 @@ func (s *Store) lostNow(at quota.Instant) {
 	})
 }
 
-// findServers returns the servers that keep the buckets now, by address, with their tags. It returns
-// nil if it cannot find them. It also remembers the addresses, and forgets the breakers and the
-// distances of all other servers.
+// findServers returns the servers that keep the buckets now, by address, with their tags. It
+// returns nil if it cannot find them. It also remembers the addresses, and forgets the breakers and
+// the distances of all other servers.
 func (s *Store) findServers(ctx context.Context) map[string]*part {
 	ctx, cancel := context.WithTimeout(ctx, s.lookTime())
 	defer cancel()

@@ -225,8 +225,8 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	state(false, 42)
 }
 
-// testManyConsumers writes two full batches of consumers and overwrites the half of the first batch:
-// 1500 consumers, the first 500 with tier a, the others with tier b, all banned.
+// testManyConsumers writes two full batches of consumers and overwrites the half of the first
+// batch: 1500 consumers, the first 500 with tier a, the others with tier b, all banned.
 func testManyConsumers(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	batch := func(from, count int, tier string) (c consumers.Changes) {

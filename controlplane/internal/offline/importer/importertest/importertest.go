@@ -105,8 +105,8 @@ func (b *Bucket) Take(now quota.Instant) (allowed bool, delay quota.Span) {
 	return true, delay
 }
 
-// Moments returns n times after a start, in whole milliseconds. The gaps between them are short, and
-// now and then long. The same seed gives the same times.
+// Moments returns n times after a start, in whole milliseconds. The gaps between them are short,
+// and now and then long. The same seed gives the same times.
 func Moments(seed uint64, start quota.Instant, n int, longest quota.Span) []quota.Instant {
 	all := make([]quota.Instant, n)
 	for i := range all {
