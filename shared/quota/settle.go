@@ -17,13 +17,18 @@ const Parts = 1000
 const owedAtMost = MaxUnits + MaxUnits/4
 
 // TakeOwing is Take for a bucket that may owe more than a full bucket, because requests have cost
-// more than they had reserved.
+// more than they had reserved. No request changes a debt beyond the burst.
 func (p Params) TakeOwing(s State, now Instant, n int64) (State, Result) {
 	s = p.Drain(s, now)
-	if debt := s.Debt - p.Burst*p.Den; debt > 0 && n > 0 && n <= p.Burst {
-		return s, Result{RetryAfter: ceilDiv(debt+n*p.Den, p.Num) + timeBehind(s, now)}
+	debt := s.Debt - p.Burst*p.Den
+	if debt <= 0 {
+		return p.Take(s, now, n)
 	}
-	return p.Take(s, now, n)
+	_, result := p.Take(s, now, n)
+	if n > 0 && n <= p.Burst {
+		result.RetryAfter = ceilDiv(debt+n*p.Den, p.Num) + timeBehind(s, now)
+	}
+	return s, result
 }
 
 // Settle changes a reservation to its actual cost, and returns the units that it gave back; they
