@@ -15,7 +15,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # which the race detector slows down beyond use.
 # test/mesh and test/chart need what takes half an hour to build: `make test-mesh`, `make test-chart`;
 # test/stores runs tests of other packages again: `make test-stores`.
-END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores)$$')
+END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores|wasm|simulation)$$')
 WASM_HEAVY := /envoytest(/|$$)
 
 announce = @printf '\n== %s\n' "$(1)"
@@ -126,6 +126,11 @@ test-race: ## the tests of packages with goroutines, under the race detector
 test-386: ## the shared packages with 32-bit integers
 	$(call announce,shared packages with 32-bit integers)
 	@GOARCH=386 CGO_ENABLED=0 go test -timeout 30m -vet=off ./shared/...
+
+.PHONY: test-virtual
+test-virtual: ## the built filter on wazero and whole fleets, in virtual time; needs `make build`
+	$(call announce,tests in virtual time)
+	@go test -count 1 -timeout 40m ./test/wasm ./test/simulation
 
 .PHONY: test-e2e
 test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`

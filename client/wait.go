@@ -90,7 +90,8 @@ func (c *Call) timeLeft(ctx context.Context, now time.Time) time.Duration {
 }
 
 // trySend counts the call as sent if it need not wait, or if its wait would end after end; then
-// news is nil. Otherwise it returns the wait, and news, a channel that the next answer closes. A
+// news is nil. If a refusal of the route holds beyond end, it counts nothing and returns a
+// HeldError. Otherwise it returns the wait, and news, a channel that the next answer closes. A
 // newcomer does not overtake calls that wait.
 func (c *Call) trySend(now, end time.Time, newcomer bool) (wait time.Duration, news <-chan struct{}, err error) {
 	p := c.pacer

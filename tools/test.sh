@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Runs the steps of `make test` in two rows, one beside the other: tests under the race detector wait
-# for time and for Redis more than they work, and the second row uses the processors meanwhile.
+# Runs the steps of `make test` in two rows, one beside the other: tests with processes wait for time
+# more than they work, and the second row uses the processors meanwhile.
 #
 #   tools/test.sh
 #
-# No step of the second row depends on time, so that it may run late and slowly. Its output comes when
-# it has ended. End-to-end tests measure, so they start after it. With `make -k test` each step runs,
-# also after a failure.
+# No step of the second row depends on time, so that it may run late and slowly, with a low priority.
+# Its output comes when both rows have ended. With `make -k test` each step runs, also after a failure.
 set -euo pipefail
 case ${1-} in
 -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit ;;
@@ -14,17 +13,17 @@ esac
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 make=${MAKE:-make} MAKEFLAGS=${MAKEFLAGS-}
-work=$(mktemp -d)
-failed=0
+work=$(mktemp -d) # Has the file built after the build, and failed after a failure in either row.
 
-# step runs a task of the Makefile. After a failure it ends the row, unless make keeps going.
+# step runs a task of the Makefile. After a failure both rows end, unless make keeps going.
 step() {
-	"$make" "$@" || fail
+	goes_on || exit 1
+	"$make" "$@" || touch "$work/failed"
+	goes_on || exit 1
 }
 
-fail() {
-	failed=1
-	[[ ${MAKEFLAGS%% *} =~ ^[a-z]*k ]] || exit 1 # The first word is make's flags of one letter.
+goes_on() {
+	[[ ! -e $work/failed || ${MAKEFLAGS%% *} =~ ^[a-z]*k ]] # The first word is make's flags of one letter.
 }
 
 second_row() {
@@ -34,26 +33,29 @@ second_row() {
 	step test-386
 	until [[ -e $work/built ]]; do sleep 1; done # Imports are compared with nginx, which setup installs.
 	step test-unit
+	step test-virtual
 	step reproducible
-	return "$failed"
+}
+
+finish() {
+	kill -- -"$second" 2>/dev/null || true
+	cat "$work/second-row"
+	rm -rf "$work"
 }
 
 # The second row has a process group of its own, so that all of it ends with this script.
 set -m
-(second_row) >"$work/second-row" 2>&1 </dev/null &
+second_row >"$work/second-row" 2>&1 </dev/null &
 second=$!
 set +m
 renice -n 10 -g "$second" >/dev/null
-trap 'kill -- -"$second" 2>/dev/null || true; rm -rf "$work"' EXIT
-printf '>> beside the next steps: format, vet, staticcheck, tests without goroutines; their output comes later\n' >&2
+trap finish EXIT
+printf '>> beside the next steps: format, vet, staticcheck, tests that depend on no time; their output comes last\n' >&2
 
 step setup build
 touch "$work/built"
 step test-race
-ended=0
-wait "$second" || ended=1
-cat "$work/second-row"
-((ended == 0)) || fail
 step test-e2e
 step test-clients
-exit "$failed"
+wait "$second" || true
+[[ ! -e $work/failed ]]

@@ -64,7 +64,7 @@ func commands(t *testing.T, block string, ports []int, replace ...string) (servi
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace = append(replace, "build/weir", weir, "/var/lib/weir", filepath.Join(dir, "state"))
+	replace = append(replace, "build/weir", weir, "--data-dir state", "--data-dir "+filepath.Join(dir, "state"))
 	for i, port := range ports {
 		replace = append(replace, fmt.Sprint("127.0.0.1:", 8080+i), fmt.Sprint("127.0.0.1:", port))
 	}
