@@ -186,7 +186,8 @@ func tables(outcomes []outcome) string {
 		titles = append(titles, c.title)
 	}
 	suite := "\n| server | " + strings.Join(titles, " | ") + " |\n|" + strings.Repeat(" --- |", len(titles)+1) + "\n"
-	sizes := "\n| bytes of a bucket in | `" + strings.Join(algorithms, "` | `") + "` |\n|" +
+	sizes := "\nA bucket that allows 100 requests a minute, all of them used:\n\n" +
+		"| bytes of a bucket in | `" + strings.Join(algorithms, "` | `") + "` |\n|" +
 		strings.Repeat(" --- |", len(algorithms)+1) + "\n"
 	for _, o := range outcomes {
 		suite += "| " + o.server + " |" + strings.Repeat(" yes |", len(titles)) + "\n"
