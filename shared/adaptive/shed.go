@@ -182,10 +182,10 @@ func shedMore(shed, share, most float64, classes int, load *Load) float64 {
 		left := float64(whole+1) - shed
 		part := float64(load.Arrived[classes-1-whole]) / all
 		if part*left > share { // The rest of the share is a part of this class.
-			return shed + share/part
+			return min(shed+share/part, most)
 		}
 		share -= part * left
-		shed = float64(whole + 1)
+		shed = min(float64(whole+1), most)
 		if part > 0 {
 			shedWithRequests = shed
 		}

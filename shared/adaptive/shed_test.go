@@ -46,6 +46,25 @@ func load(shed, refused uint32, arrived ...uint32) *adaptive.Load {
 
 const calmly = adaptive.Pressure(-1)
 
+// However long the pressure lasts, a tenth of the callers of the first class passes.
+func TestATenthOfTheFirstClassPasses(t *testing.T) {
+	for classes := 1; classes <= 3; classes++ {
+		var s adaptive.Shed
+		for second := range 20 {
+			s.Next(classes, 0, load(0, 0, []uint32{100, 100, 100}[:classes]...), 1, quota.Second)
+			passing := 0
+			for cohort := range uint8(adaptive.Cohorts) {
+				if !s.Sheds(adaptive.Rank{Cohort: cohort}, classes) {
+					passing++
+				}
+			}
+			if passing < adaptive.Cohorts/10 {
+				t.Fatalf("%d classes: after %d s %d of %d cohorts pass", classes, second+1, passing, adaptive.Cohorts)
+			}
+		}
+	}
+}
+
 // Where only classes come that are never shed, or classes before the classes that could be shed, no
 // class is shed for them: a later caller of a quiet service is let through at once.
 func TestClassesThatDoNotComeAreNotShed(t *testing.T) {
