@@ -68,7 +68,7 @@ func (r *report) crowdTable() figures.Table {
 		return t
 	}
 	for i, c := range r.Crowds[0] {
-		due := "all"
+		due := "no fixed rate"
 		if c.Due > 0 {
 			due = fmt.Sprintf("%.0f", c.Due)
 		}
@@ -95,7 +95,7 @@ const (
 
 // goalTable returns the goals, each with its measurement. They are about the last two crowds.
 func (r *report) goalTable() figures.Table {
-	t := figures.Table{{"measure", "goal", "measured (min to max)", ""}}
+	t := figures.Table{{"measure", "goal", "measured (min to max)", "verdict"}}
 	if len(r.Crowds) == 0 || len(r.Crowds[0]) < 2 {
 		return t
 	}
@@ -120,7 +120,7 @@ func (r *report) verdict(i int, met bool) string {
 	halved := over(r.Crowds, i, func(c crowd) float64 { return float64(c.Halved) }).Max
 	switch {
 	case halved > 0:
-		return "not met, in some round only with fewer"
+		return "not met: in some round the full load failed, so the figure includes a smaller load"
 	case met:
 		return "met"
 	}

@@ -63,11 +63,13 @@ func (m model) ends(items float64) float64 { return busy * 1e6 / m.redis.of(item
 
 // String says the model in words.
 func (m model) String() string {
-	return fmt.Sprintf("Fitted: a call costs the control plane %.0f µs and %.1f µs for each bucket in it, "+
-		"Redis %.0f µs and %.1f µs (at most %.0f %% off the measured medians); a key takes %.0f bytes of Redis. "+
-		"So one Redis is %.0f %% busy at %.0f calls a second of one bucket each, "+
+	return fmt.Sprintf("A model is fitted to the measured medians. "+
+		"A call costs the control plane %.0f µs, and %.1f µs for each bucket in it. "+
+		"It costs Redis %.0f µs, and %.1f µs for each bucket. "+
+		"These costs are at most %.0f %% off the measured medians. A key takes %.0f bytes of Redis. "+
+		"By this model one Redis is %.0f %% busy at %.0f calls a second of one bucket each, "+
 		"or at %.0f buckets a second in calls of %d. "+
-		"That is where a cluster begins, or where its memory ends.",
+		"A higher rate, or more keys than its memory holds, needs a Redis Cluster.",
 		m.plane.Call, m.plane.Bucket, m.redis.Call, m.redis.Bucket, 100*m.off, m.key,
 		100*busy, m.ends(1), m.ends(full), full)
 }
@@ -81,7 +83,7 @@ const pause = 10
 func (m model) costTable(p polling) figures.Table {
 	t := figures.Table{{
 		"Envoys", "active keys", "buckets/s", "Redis memory MB", "Redis processors", "control plane processors",
-		"its memory for polls MB",
+		"control plane memory for polls MB",
 	}}
 	for _, nodes := range []int{10, 100, 1000} {
 		for keys := 10_000; keys <= 10_000_000; keys *= 10 {

@@ -133,8 +133,9 @@ func (r *report) Report() figures.Report {
 			r.Polls.Nodes, r.Polls.each(), r.Polls.Plane, r.Polls.Redis),
 		r.callTable(), r.crowdTable(), r.goalTable(), r.fleetTable(), r.keyTable(),
 		fmt.Sprintf("One control plane and one processor of Redis grant %.0f buckets a second in calls of %d "+
-			"(%.0f to %.0f). A client that only sends Redis the very same scripts comes to %.0f: "+
-			"**%.0f %%** (%.0f to %.0f over %d interleaved rounds; at least 70 is the target).",
+			"(%.0f to %.0f). A client that only sends the same scripts to Redis gets %.0f buckets a second. "+
+			"The control plane grants **%.0f %%** of this rate (%.0f to %.0f over %d interleaved rounds); "+
+			"the target is at least 70 %%.",
 			plane.Median, full, plane.Min, plane.Max, bare.Median,
 			100*share.Median, 100*share.Min, 100*share.Max, len(r.Ratio)),
 		m.String(), m.costTable(r.Polls),
