@@ -347,7 +347,7 @@ func TestTwoReplicas(t *testing.T) {
 		first, ok := one.grant(2, bucket, 120)
 		second, also := two.grant(2, bucket, 120)
 		if ok && also && (first.Waiting != 120 || second.Waiting != 80) {
-			t.Errorf("one granted %+v of 200, the other %+v of what was left", first, second)
+			t.Errorf("one granted %+v of 200, the other %+v of the rest", first, second)
 		}
 		return ok && also
 	})

@@ -201,7 +201,7 @@ func (p *plane) reports(kind string, said map[string]string) {
 	for _, probe := range []string{"/readyz", "/readyz/store"} {
 		got := p.until(probe, 200, texts...)
 		if strings.Contains(string(got.body), "secret") {
-			p.t.Errorf("%s: %s shows what stands in the file: %s", kind, probe, got.body)
+			p.t.Errorf("%s: %s shows the file's text: %s", kind, probe, got.body)
 		}
 		if n := strings.Count(string(got.body), "the file of "); n != len(said) {
 			p.t.Errorf("%s: %s names %d files, want %d: %s", kind, probe, n, len(said), got.body)

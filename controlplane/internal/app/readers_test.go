@@ -97,7 +97,7 @@ func TestReadersLeaveGrantsAlone(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("beside readers %.2f of what is answered in time without", most)
+	t.Errorf("beside readers %.2f of the answers in time without readers", most)
 }
 
 // served are lease requests that were answered in time and late, and readers that were answered.

@@ -75,7 +75,7 @@ func TestRequestsAreTraced(t *testing.T) {
 	}
 	for _, unwanted := range []string{"a-key-that-nobody", "a-path-that-nobody", secret, "weir:{", "gold"} {
 		if bytes.Contains(collector.Raw(), []byte(unwanted)) {
-			t.Errorf("%q is in what was sent", unwanted)
+			t.Errorf("%q is in the sent spans", unwanted)
 		}
 	}
 }

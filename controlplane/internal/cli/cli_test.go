@@ -151,7 +151,7 @@ func polls(ts *testscript.TestScript, _ bool, nodes []string) {
 func remember(ts *testscript.TestScript, _ bool, args []string) {
 	found := regexp.MustCompile("(?m)" + args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
 	if len(found) != 2 {
-		ts.Fatalf("%s is not in what was printed", args[1])
+		ts.Fatalf("%s is not in the output", args[1])
 	}
 	ts.Setenv(args[0], found[1])
 }

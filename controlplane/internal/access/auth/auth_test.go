@@ -23,7 +23,7 @@ func TestRoles(t *testing.T) {
 		for needed, want := range map[auth.Role]bool{auth.Viewer: c.viewer, auth.Editor: c.editor, auth.Admin: c.admin,
 			auth.Node: c.node} {
 			if c.has.May(needed) != want {
-				t.Errorf("a %q may do what needs %s: %v", c.has, needed, !want)
+				t.Errorf("a %q may do a thing that needs %s: %v", c.has, needed, !want)
 			}
 		}
 	}

@@ -281,7 +281,7 @@ func TestACertificateThatDoesNotFit(t *testing.T) {
 	}()
 	c, err := tls.Dial("tcp", socket.Addr().(*net.TCPAddr).String(), ours.Client())
 	if err != nil {
-		t.Fatalf("what was there before is not shown: %v", err)
+		t.Fatalf("the earlier certificate is not shown: %v", err)
 	}
 	_ = c.Close()
 }

@@ -224,7 +224,7 @@ func TestStoreAway(t *testing.T) {
 			t.Error("a store that is away is not noticed")
 		}
 		if r := <-wait(t, one, 0, time.Minute); !r.ok {
-			t.Errorf("what is in memory is not served: %+v", r)
+			t.Errorf("the set in memory is not served: %+v", r)
 		}
 		waiting := wait(t, two, 0, time.Minute)
 		time.Sleep(4 * time.Second)
@@ -362,7 +362,7 @@ func TestConsumersArePushed(t *testing.T) {
 		second := assign(2, "free")
 		if again, took := follow(one, m.Revision); took != 0 || again.Revision != second || !again.Complete ||
 			len(again.Items) != 1 || again.Items[0].Key != (keyhash.Key{2}) {
-			t.Errorf("only what is new: %+v after %v", again, took)
+			t.Errorf("only the news: %+v after %v", again, took)
 		}
 		if r, _ := follow(one, m.Revision-2); r.Complete || r.Revision != second {
 			t.Errorf("a revision from before everything that is known: %+v", r)

@@ -33,7 +33,7 @@ func TestLentIsBounded(t *testing.T) {
 	now++
 	note(0, 2, 5)
 	if c := claims(); c[0].Item.Claim.Hold != 5 || len(c) != most {
-		t.Errorf("%+v, want what the first node was answered last", c[0])
+		t.Errorf("%+v, want the first node's last answer", c[0])
 	}
 	for node := range 1000 {
 		note(most+node, 1, 1)

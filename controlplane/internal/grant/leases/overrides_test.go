@@ -136,7 +136,7 @@ func TestWhoKnowsLessConvertsNothingBack(t *testing.T) {
 	behind := &people{held: consumers.Knowledge{ExceptionsRevision: 4}, stored: p.held}
 	w.mustGrant(0, behind, of(alice, item(1, 0, 60, 0), 0), 60)
 	if behind.held.ExceptionsRevision != 5 {
-		t.Error("the replica has not read what is new")
+		t.Error("the replica has not read the news")
 	}
 	// The node's claimed knowledge counts for no more than this replica's knowledge.
 	if _, states := w.at(0, &people{held: consumers.Knowledge{ExceptionsRevision: 4},

@@ -40,7 +40,7 @@ func TestWhatIsHeldOfConsumers(t *testing.T) {
 		t.Errorf("a ban: %+v, %v", r, known)
 	}
 	if _, known := s.Held(key(4)); known {
-		t.Error("what is not held counts as nothing")
+		t.Error("a consumer that is not held counts as nothing")
 	}
 	if list := s.ListHeld(consumers.List{Limit: 9}, all); len(list) != 3 {
 		t.Errorf("%+v", list)

@@ -232,7 +232,7 @@ func TestOrdersWorkWithoutTheStore(t *testing.T) {
 		// long it waits.
 		time.Sleep(time.Hour)
 		if _, news := two.message(d.Revision, true); news {
-			t.Error("the other replica lifts what it does not know")
+			t.Error("the other replica lifts an order that it does not know")
 		}
 		s.set(func(s *store) { s.away = false })
 		time.Sleep(250 * time.Millisecond)
@@ -432,7 +432,7 @@ func TestBans(t *testing.T) {
 		}
 		if _, _, err := two.Unban(t.Context(), []string{key(3)},
 			audit.Entry{Action: "key.unban"}); !errors.Is(err, enforcement.ErrNotBanned) {
-			t.Errorf("lifting what has ended: %v", err)
+			t.Errorf("lifting an order that has ended: %v", err)
 		}
 		// One replica bans while it is cut off, the other switches off: both stay.
 		one.cut.Store(true)

@@ -480,7 +480,7 @@ func TestTheSameDocumentMakesNoNewVersion(t *testing.T) {
 	}
 	if out, err := s.Rollback(t.Context(), 2, policies.Change{Expected: 2}); err != nil || !out.Unchanged ||
 		out.Version != 2 || out.Summary != "no change: version 2 has this document already" {
-		t.Errorf("back to what is in force: %+v, %v", out, err)
+		t.Errorf("back to the set in force: %+v, %v", out, err)
 	}
 	if len(m.versions) != 2 {
 		t.Errorf("%d versions", len(m.versions))

@@ -257,7 +257,7 @@ func TestARolloutOfFiles(t *testing.T) {
 	d.look(again)
 	d.wants(again, 1, 10, false)
 	if active, _ := d.sets.Active(); active.State.Rollout != nil {
-		t.Errorf("what was taken back is rolled out again: %+v", active.State.Rollout)
+		t.Errorf("the withdrawn set is rolled out again: %+v", active.State.Rollout)
 	}
 	d.write(d.path, quotaOf(40))
 	d.look(w)

@@ -263,7 +263,7 @@ policies:
 	}
 	alice.body = `{` + body + `, "banned": {"reason": "leaked"}}`
 	if w := p.do(alice); w.Code != 200 {
-		t.Errorf("a ban beside what sleeps: %d %s", w.Code, w.Body)
+		t.Errorf("a ban beside a sleeping override: %d %s", w.Code, w.Body)
 	}
 	alice.path = "/v1/consumers/carol"
 	p.problem(p.do(alice), 422, "invalid-consumer")

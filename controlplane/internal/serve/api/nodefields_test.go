@@ -55,7 +55,7 @@ func eachLie[T any](t *testing.T, base T, lie func(field string, it T)) {
 	for i := range of.NumField() {
 		field := of.Name() + "." + of.Field(i).Name
 		if bounds[field] == "" {
-			t.Errorf("%s says something that nothing bounds: add a row, and what the control plane believes", field)
+			t.Errorf("%s says something that nothing bounds: add a row, with the believed value", field)
 		}
 		for _, value := range extremes(of.Field(i).Type) {
 			it := base

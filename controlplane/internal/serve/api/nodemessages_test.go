@@ -115,7 +115,7 @@ func (r *trial[M]) run(t *testing.T) {
 		t.Errorf("messages that are refused show\n%s\nwant\n%s", shown, nothing)
 	}
 	for field := range missing {
-		t.Errorf("%s says something that no row tries beyond its bound: add one, and what is believed of it", field)
+		t.Errorf("%s says something that no row tries beyond its bound: add one, with the believed value", field)
 	}
 }
 

@@ -161,7 +161,7 @@ func TestOnePolicyIsRefused(t *testing.T) {
 	p.problem(p.edit("PATCH", "/v1/policies/api", "*", "{}"), 503, "store-unavailable")
 	if w := p.do(call{"eyes", "GET", "/v1/policies/api", nil, ""}); w.Code != 200 ||
 		w.Header().Get(api.HeldHeader) == "" {
-		t.Errorf("what is held is not served: %d %v", w.Code, w.Header())
+		t.Errorf("the held document is not served: %d %v", w.Code, w.Header())
 	}
 }
 

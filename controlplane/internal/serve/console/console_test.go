@@ -58,7 +58,7 @@ func TestTheFilesAreBuiltFromTheSources(t *testing.T) {
 		}
 		name, err := filepath.Rel(sources, path)
 		if name = filepath.ToSlash(name); sums[name] == "" {
-			t.Errorf("console/%s is newer than what is built: run make console", name)
+			t.Errorf("console/%s is newer than the built files: run make console", name)
 		}
 		return err
 	})
@@ -69,7 +69,7 @@ func TestTheFilesAreBuiltFromTheSources(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(sources, filepath.FromSlash(name)))
 		sum := sha256.Sum256(text)
 		if err != nil || hex.EncodeToString(sum[:]) != want {
-			t.Errorf("console/%s is not what the console was built from: run make console (%v)", name, err)
+			t.Errorf("console/%s is not the file that the console was built from: run make console (%v)", name, err)
 		}
 	}
 }

@@ -116,6 +116,6 @@ func TestNoFieldOfAUsageReportIsBelievedBeyondItsBound(t *testing.T) {
 		}
 	}
 	for field := range missing {
-		t.Errorf("%s says something that no row tries beyond its bound: add one, and what is believed of it", field)
+		t.Errorf("%s says something that no row tries beyond its bound: add one, with the believed value", field)
 	}
 }

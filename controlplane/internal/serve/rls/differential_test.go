@@ -213,7 +213,7 @@ func (c *comparison) call() {
 	}
 	if plain.OverallCode != undone.OverallCode {
 		if plain.OverallCode != rlspb.RateLimitResponse_OVER_LIMIT {
-			c.t.Errorf("%v: it allows with what was charged, and not without", in)
+			c.t.Errorf("%v: it allows with the charged tokens, and not without", in)
 		}
 		c.seen[chargesRefused]++
 	}

@@ -42,7 +42,7 @@ policies:
 			}
 		}
 		if got := shown(w.ask(request("d", "some=a"))); !strings.Contains(got, "some 1/2") {
-			t.Errorf("%s: what was refused was charged: %s", mode, got)
+			t.Errorf("%s: refused requests were charged: %s", mode, got)
 		}
 		in := request("d", "own=a")
 		in.Descriptors[0].Limit = override(0)

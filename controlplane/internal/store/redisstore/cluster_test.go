@@ -248,7 +248,7 @@ func cutReplication(t *testing.T, primary, replica *redistest.Server, during fun
 		return strings.Contains(info, "state=online") && !strings.Contains(info, "offset=0,")
 	})
 	begin, has := time.Now(), offset(t, primary, "master_repl_offset")
-	await(t, "the replica to have what was granted so far",
+	await(t, "the replica to have the grants so far",
 		func() bool { return offset(t, replica, "slave_repl_offset") >= has })
 	primary.Do("ACL", "SETUSER", "replica", "off")
 	primary.Do("CLIENT", "KILL", "TYPE", "replica")

@@ -219,7 +219,7 @@ func TestFailoversKeepTheBound(t *testing.T) {
 		}
 		primary = replica
 	}
-	t.Logf("at most %.2f of what is allowed", worst)
+	t.Logf("at most %.2f of the allowed tokens", worst)
 }
 
 // offset is how far a server is in the stream of changes, 0 if it does not say.

@@ -162,7 +162,7 @@ func TestBucketsExpireWhenFull(t *testing.T) {
 		t.Errorf("a bucket that is full in 5 s lives for %v", life)
 	}
 	if g := one(t, s, bucket, p, 51); g.Waiting < 50 {
-		t.Errorf("what was left is %d, want 50 or what has been earned more", g.Waiting)
+		t.Errorf("%d tokens are left, want 50 and the earned tokens", g.Waiting)
 	}
 	shortest, longest := time.Hour, time.Duration(0)
 	for i := range byte(40) { // Made together, they do not expire together.
@@ -360,7 +360,7 @@ func TestWindowsExpireWhenNothingCounts(t *testing.T) {
 	}
 	it.Ask.Waiting = 100
 	if g := askFor(t, s, it)[0]; g.Waiting != 70 || g.NotBefore < 9*quota.Second || g.NotBefore > 10*quota.Second {
-		t.Errorf("of what was left: %+v", g)
+		t.Errorf("of the rest: %+v", g)
 	}
 }
 
