@@ -28,7 +28,7 @@ type Holding struct {
 	// had reserved. The bucket holds no token again before these are paid.
 	Owed int64
 	// Above is the number of used tokens that a lowered limit has no room for. They are not part of
-	// Used, and take nothing from the limit. A raised limit counts them again.
+	// Used. A raised limit counts them again.
 	Above int64
 	// AdmitsAfter is the wait until a request of the ask's cost is admitted (of one token if the
 	// cost is 0), if nothing else is used until then. A cost above the burst counts as the burst.

@@ -8,8 +8,8 @@ import "math"
 //	the largest burst + the largest rate·t of the limits in force in it
 //
 // passes; and a caller who waits for one window of the new limit finds its bucket full. So tokens
-// above a lowered burst are kept apart, in State.Over: they take nothing from the lower limit, and
-// a raised limit counts them again.
+// above a lowered burst are kept apart, in State.Over: the lower limit does not count them, and a
+// raised limit counts them again.
 //
 // The first promise holds because debt and Over together shrink no faster than at the largest rate
 // in force: at the bucket's own rate, debt first; or Over all at once at Gone. At that time a

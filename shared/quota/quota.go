@@ -52,9 +52,9 @@ type Params struct {
 type State struct {
 	Debt int64
 	Last Instant
-	// Over is the number of used tokens that a lowered limit has no room for. They take nothing
-	// from it, and count again if the limit is raised; see Carry. Gone is when none of them counts
-	// any more. If it is 0, they drain at the bucket's rate, after its debt.
+	// Over is the number of used tokens that a lowered limit has no room for. The lowered limit
+	// does not count them, and a raised limit counts them again; see Carry. Gone is when none of
+	// them counts any more. If it is 0, they drain at the bucket's rate, after its debt.
 	Over int64
 	Gone Instant
 }

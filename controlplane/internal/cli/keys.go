@@ -143,8 +143,8 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 	// Details that have no column.
 	for _, b := range k.Buckets {
 		if b.Above > 0 {
-			fmt.Fprintf(out, "%s: %d more were used before the limit was lowered; they take nothing from it, and "+
-				"count again if it is raised soon.\n", b.Limit, b.Above)
+			fmt.Fprintf(out, "%s: %d more tokens were used than the lowered limit has; they count as used "+
+				"again if you raise the limit soon.\n", b.Limit, b.Above)
 		}
 		printSettles(out, b.Limit, b.Settles, b.Owed, b.AdmitsAfterSeconds)
 		if err == nil && len(b.Holders) > 0 {

@@ -22,7 +22,7 @@ const Everyone = 100
 var (
 	// ErrNoRollout means that no rollout is under way.
 	ErrNoRollout = errs.New(errs.NoRollout, "no rollout is under way",
-		"no rollout is under way; PUT /v1/policyset?nodes=25% begins one")
+		"no rollout is under way; PUT /v1/policyset?nodes=25% begins a rollout")
 	// ErrNothingToKeep means that the other nodes would have no version.
 	ErrNothingToKeep = errs.New(errs.NothingToKeep, "there is no version for the other nodes to keep",
 		"there is no version yet that the other nodes could keep: give the first version to all nodes, without nodes")

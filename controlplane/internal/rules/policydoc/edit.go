@@ -24,7 +24,7 @@ func NoPolicy(name string, names []string) error {
 		guess = ": did you mean " + best + "?"
 	}
 	return &errs.Error{Code: errs.NotFound, Cause: ErrNoPolicy, Detail: fmt.Sprintf(
-		"there is no policy %q%s weir get policies lists them, weir apply or PUT adds one", name, guess)}
+		"there is no policy %q%s weir get policies lists them, weir apply or PUT adds a policy", name, guess)}
 }
 
 // namesIn returns the names of the policies in a list.
