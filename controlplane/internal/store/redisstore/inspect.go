@@ -63,8 +63,9 @@ func (s *Store) Inspect(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case redis.HasErrorPrefix(err, "NOPERM"):
-		s.log.Warn("cannot inspect Redis: its user has no right to the command INFO. Redis may evict " +
-			"state that cannot be lost, or another process may have taken over with most of it; allow INFO")
+		s.log.Warn(fmt.Sprintf("cannot inspect Redis: its user has no right to the command INFO. Redis may be older "+
+			"than %d.%d, may evict state that cannot be lost, or may be another process that lacks the latest state; "+
+			"allow INFO", leastMajor, leastMinor))
 		return nil
 	}
 	s.mu.Lock()
