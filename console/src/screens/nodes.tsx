@@ -45,7 +45,7 @@ export function Nodes() {
 // RefusedCard lists the Envoys that are in no other list, because their calls are refused.
 function RefusedCard({ refused }: { refused: RefusedNode[] }) {
   return (
-    <Card title="Refused" more={<span className="quiet">an Envoy there enforces the last policies that it received, or the policy set of its own configuration</span>}>
+    <Card title="Refused" more={<span className="quiet">an Envoy there enforces the last policy set that it received, or the policy set of its own configuration</span>}>
       <Table label="Refused nodes" rows={refused} id={(r) => r.address} columns={refusedColumns} empty="" />
     </Card>
   )

@@ -98,7 +98,7 @@ func TestConsumersOfAStoreThatWentBack(t *testing.T) {
 				restore()
 				server.Restart()
 			}
-			p.until("/metrics", http.StatusOK, `weir_store_lost_total{what="consumers"} 1`)
+			p.until("/metrics", http.StatusOK, `weir_store_lost_total{part="consumers"} 1`)
 			for consumer, want := range map[string]string{"banned": "true false", "old": "true false",
 				"vip": "false true", "pardoned": "nothing"} {
 				if got := p.known(consumer); got != want {

@@ -153,7 +153,7 @@ func TestFailoverDuringRepeatedPuts(t *testing.T) {
 			t.Errorf("version %s is %s", version, a.body)
 		}
 	}
-	p.until("/metrics", http.StatusOK, `weir_store_lost_total{what="policyset"} 1`)
+	p.until("/metrics", http.StatusOK, `weir_store_lost_total{part="policyset"} 1`)
 	if !strings.Contains(log.String(), `level=WARN msg="the store had lost the current version`) {
 		t.Errorf("log %s", log.String())
 	}

@@ -134,8 +134,8 @@ func (c *getNodes) Run(env *environment) error {
 // printRefused prints the addresses whose calls as a node are refused: Envoys there are in no other
 // list.
 func printRefused(out io.Writer, refused []api.RefusedNodeAnswer) error {
-	fmt.Fprint(out, "\nCalls of Envoys that this control plane refuses; an Envoy there enforces the policy set that "+
-		"it has, or the policy set of its own configuration, and nothing else:\n\n")
+	fmt.Fprint(out, "\nCalls of Envoys that this control plane refuses; an Envoy there enforces the last policy set "+
+		"that it received, or the policy set of its own configuration:\n\n")
 	return printTable(out, "ADDRESS\tCALLS ITSELF\tSTILL CALLS\tLAST\tCALLS\tWHY", func(w io.Writer) {
 		for _, one := range refused {
 			fmt.Fprintf(w, "%s\t%s\t%t\t%s\t%d\t%s\n", one.Address, printable(one.Node), one.Active,

@@ -165,9 +165,9 @@ func (m *Metrics) storeMetrics(register promauto.Factory) {
 	m.lost = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_store_lost_total",
 		Help: "Losses of state in the store that this replica has noticed, by the lost part.",
-	}, []string{"what"})
-	for _, what := range []string{LostPolicySet, LostConsumers, LostPenalties, LostEnforcement} {
-		m.lost.WithLabelValues(what) // So that the first loss is an increase.
+	}, []string{"part"})
+	for _, part := range []string{LostPolicySet, LostConsumers, LostPenalties, LostEnforcement} {
+		m.lost.WithLabelValues(part) // So that the first loss is an increase.
 	}
 }
 
@@ -287,8 +287,8 @@ const (
 	LostEnforcement = "enforcement"
 )
 
-// Lost counts a loss of the store.
-func (m *Metrics) Lost(what string) { m.lost.WithLabelValues(what).Inc() }
+// Lost counts a loss of a part of the store.
+func (m *Metrics) Lost(part string) { m.lost.WithLabelValues(part).Inc() }
 
 // Stopped counts a rollout that was taken back by its rule.
 func (m *Metrics) Stopped() { m.stopped.Inc() }
