@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// Late is how long after the ask for its tokens an assignment may reach its Envoy. A later
-	// assignment is not sent.
+	// Late is the longest time from the ask for tokens until their assignment reaches its Envoy.
+	// Assignments that are not sent in the first half of this time are dropped.
 	Late = 250 * quota.Millisecond
 	// MaxTTL is the longest life of an assignment.
 	MaxTTL = 5 * quota.Minute

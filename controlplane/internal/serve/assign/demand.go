@@ -6,7 +6,7 @@ const (
 	// shortest is the least time over which a demand is measured. Envoy reports every 5 s, and at
 	// once when a bucket is new.
 	shortest = 2 * quota.Second
-	// Silence is how long after its last report a filter is taken for gone: three reports.
+	// Silence is the time without a report after which a filter counts as gone: three reports.
 	Silence = 15 * quota.Second
 	// mostCounted bounds the requests that a report can claim.
 	mostCounted = 1 << 40
@@ -15,12 +15,13 @@ const (
 // Demand is the rate of requests that a filter has for one bucket, according to its reports. The
 // zero value has no report.
 type Demand struct {
-	// Heard is when the last report came, Used when one last had a request.
+	// Heard is the time of the last report, Used the time of the last report with a request.
 	Heard, Used quota.Instant
 	// rate is in requests a second; known once a report covers some time.
 	rate  float64
 	known bool
-	// counted requests came since that instant; 0 is before the first report.
+	// counted is the number of requests since the instant since; since is 0 before the first
+	// report.
 	counted int64
 	since   quota.Instant
 }

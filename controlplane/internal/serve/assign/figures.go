@@ -9,7 +9,8 @@ import (
 // Figures sum up the limits of a bucket, in requests. Each field is the value of the tightest
 // limit.
 type Figures struct {
-	// Burst is the most requests at once, Level how many the limits held after the last grant.
+	// Burst is the largest number of requests at once. Level is the number of requests that the
+	// limits held after the last grant.
 	Burst, Level int64
 	// Rate is the number of requests that the limits earn in a second.
 	Rate float64

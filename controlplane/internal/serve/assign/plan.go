@@ -13,10 +13,10 @@ const (
 	// roundsPerTTL: an assignment is renewed in the middle of its life, so that one late renewal
 	// does no harm.
 	roundsPerTTL = 2
-	// guessedFor is for how many seconds the demand of a new bucket is unknown: until Envoy reports
-	// again.
+	// guessedFor is the time, in seconds, for which the demand of a new bucket is unknown: until
+	// Envoy reports again.
 	guessedFor = 5
-	// spared is the part of the level that is kept back while demands are unknown.
+	// While demands are unknown, 1/spared of the level is planned for use. The rest is kept back.
 	spared = 2
 	// minIdle and idleTTLs are the times for which a bucket without requests is kept.
 	minIdle  = 30 * quota.Second

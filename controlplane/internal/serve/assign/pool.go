@@ -6,9 +6,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Pool is one bucket as one control plane assigns it: the filters that report it, and when each is
-// to be assigned again. The zero value has none. It never decides how much may be admitted: that is
-// the ledger's.
+// Pool is one bucket as one control plane assigns it: the filters that report it, and the time of
+// the next assignment to each filter. The zero value has no filters. The ledger decides how much
+// the filters may admit.
 type Pool struct {
 	holders []holder
 	// ttl is the TTL of the last round. first rotates: it is the index of the filter that gets the
@@ -23,8 +23,8 @@ type holder struct {
 	due    quota.Instant
 }
 
-// Report notes requests that a filter had, and reports whether the filter is new: then it is to be
-// assigned at once.
+// Report notes n requests that a filter had, and reports whether the filter is new. A new filter is
+// due at once.
 func (p *Pool) Report(now quota.Instant, filter uint64, n int64) (fresh bool) {
 	at, known := p.find(filter)
 	if !known {
@@ -54,18 +54,18 @@ func (p *Pool) Due() quota.Instant {
 	return due
 }
 
-// Hurry has every filter due now.
+// Hurry makes every filter due now.
 func (p *Pool) Hurry(now quota.Instant) {
 	for i := range p.holders {
 		p.holders[i].due = min(p.holders[i].due, now)
 	}
 }
 
-// Forgotten is a filter that has the bucket no more, in Pool.Open.
+// Forgotten is a filter that Pool.Open has removed from the pool.
 type Forgotten struct {
 	Filter uint64
-	// Silent: it did not report for long. Otherwise it is to forget the bucket too, since that had
-	// no request for long.
+	// Silent is true if the filter has not reported for a long time. Otherwise the bucket has had no
+	// request for a long time, and the filter must be told to forget it.
 	Silent bool
 }
 

@@ -46,7 +46,7 @@ type Follower struct {
 }
 
 // NewFollower makes a Follower that the hub knows as a node with the given name. now is the clock
-// for the end of orders.
+// for the ends of orders and bans.
 func NewFollower(name string, hub Hub, sets Sets, now func() time.Time, log *slog.Logger) *Follower {
 	return &Follower{hub: hub, sets: sets, now: now, log: log, seen: push.Seen{Node: name, WantsEnforcement: true}}
 }
@@ -83,7 +83,7 @@ func (f *Follower) Look() error {
 	}
 }
 
-// takeNews takes in one piece of news, or the end of an order.
+// takeNews waits for a message, or for the end of an order or a ban, and makes a new view.
 func (f *Follower) takeNews(ctx context.Context) error {
 	timed, cancel := context.WithTimeout(ctx, f.timeToWait())
 	defer cancel()
@@ -97,8 +97,8 @@ func (f *Follower) takeNews(ctx context.Context) error {
 	return f.updateView(ctx, news)
 }
 
-// updateView reads a message and makes a new view. If the news is empty, because an order has
-// ended, the new view only leaves that order out.
+// updateView reads a message and makes a new view. The message is empty if an order or a ban has
+// ended: then the new view only leaves it out.
 func (f *Follower) updateView(ctx context.Context, news push.News) error {
 	// Read the message: a policy set, or orders.
 	switch {
@@ -127,7 +127,7 @@ func (f *Follower) updateView(ctx context.Context, news push.News) error {
 	return err
 }
 
-// timeToWait returns the time to wait for news: no longer than until the next order ends.
+// timeToWait returns the time to wait for news: at most until the next order or ban ends.
 func (f *Follower) timeToWait() time.Duration {
 	view := f.View()
 	if view == nil || view.ends == 0 {

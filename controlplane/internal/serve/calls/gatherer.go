@@ -14,8 +14,7 @@ import (
 // Entry is an entry of a descriptor.
 type Entry struct{ Key, Value string }
 
-// The keys of entries for facts that an Envoy knows of the request itself. Others are known by
-// their descriptor alone.
+// Keys of entries for the address, the method, the host and the path of the request.
 const (
 	keyRemote   = "remote_address"
 	keyClientIP = "client_ip"
@@ -36,7 +35,7 @@ type Gatherer struct {
 	seen       []Entry
 }
 
-// properties are the values of a call that Envoy itself would have to give.
+// properties are the values of a call that the filter would read from Envoy's properties.
 type properties []property
 
 type property struct{ path, value string }

@@ -7,9 +7,10 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Item names the bucket of a hit to the service of leases; how many tokens are asked for is left to
-// the caller. The limit is the policy's, or the consumer's own in its place. The consumer, and the
-// revision by which its limits were known, count where they may be others by now.
+// Item returns the lease item for the bucket of a hit. The caller sets the number of tokens. l is
+// the policy's limit, or the consumer's own limit in its place. For a policy by consumers the item
+// has the revision at which the limits were known. If they may be out of date, it also has the
+// consumer.
 func Item(h *match.Hit, p *policy.Policy, l *policy.Limit, consumer keyhash.Key, revision uint64) wire.LeaseItem {
 	it := wire.LeaseItem{Bucket: h.Key, Limit: h.Limit}
 	if l.Own > 0 {

@@ -57,8 +57,9 @@ func (v *View) endsBy(expires, unix int64) {
 	}
 }
 
-// Find calls back for each policy that is for calls of a domain with a descriptor of these entries;
-// without entries, for each that is for calls and for no descriptor. Keys is memory to use.
+// Find calls each for every policy for calls of the domain with a descriptor of these entries.
+// Without entries it calls each for every policy for calls of the domain that names no descriptor.
+// keys is memory to reuse, which Find returns.
 func (v *View) Find(domain string, entries []Entry, keys []byte, each func(number uint32)) []byte {
 	return v.inOrder.findPolicies(domain, entries, keys, each)
 }

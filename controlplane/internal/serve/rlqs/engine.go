@@ -23,8 +23,8 @@ const (
 	Limited
 	// Allowed: no policy that is enforced limits the bucket.
 	Allowed
-	// Denied: a ban or a penalty refuses every request of the bucket, or a policy that does not
-	// find its partition key or its cost there.
+	// Denied: a ban or a penalty refuses every request of the bucket, or a policy refuses it because
+	// the bucket lacks the partition key or the cost.
 	Denied
 )
 
@@ -40,7 +40,7 @@ type ID struct {
 type Standing struct {
 	Verdict Verdict
 	Figures assign.Figures
-	// Limits is the Source's own data, by which it takes tokens.
+	// Limits is the Source's own data. The Source needs it to take tokens.
 	Limits any
 }
 
@@ -50,17 +50,17 @@ type Ask struct {
 	Limits any
 	Want   int64
 	Lease  quota.Span
-	// Granted is the answer: how many requests may be admitted. Level is how many more the limits
-	// hold. Failed means that the store did not say.
+	// Granted is the answer: the number of requests that may be admitted. Level is the number of
+	// further requests that the limits hold. Failed is true if the store gave no answer.
 	Granted, Level int64
 	Failed         bool
 }
 
 // Source knows the policies and has the tokens.
 type Source interface {
-	// Stand says how a bucket stands.
+	// Stand returns the standing of a bucket.
 	Stand(ctx context.Context, id ID) Standing
-	// Take takes tokens for all asks, and fills their answers in.
+	// Take takes tokens for all asks, and writes the answers into them.
 	Take(ctx context.Context, asks []Ask)
 }
 
@@ -81,7 +81,7 @@ type Action struct {
 	Bucket assign.Bucket
 	TTL    quota.Span
 	ID     ID
-	// By is until when it may be sent; quota.Forever where it does no harm later.
+	// By is the latest time at which it may be sent; quota.Forever if it may be late.
 	By quota.Instant
 }
 
@@ -94,7 +94,8 @@ type bucket struct {
 	pool assign.Pool
 	// level is the number of requests that the limits held after the last grant; -1 before.
 	level int64
-	// verdict and figures are how it stood at the last look, look is when to look again.
+	// verdict and figures are from the last standing of the bucket. look is the time of the next
+	// check.
 	verdict Verdict
 	figures assign.Figures
 	look    quota.Instant
@@ -162,7 +163,7 @@ func (e *Engine) Leave(filter uint64) {
 }
 
 // Report notes that a filter had n requests for a bucket since its last report. It reports false if
-// that bucket would be one too many.
+// there is no room for the bucket.
 func (e *Engine) Report(now quota.Instant, filter uint64, id ID, n int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -204,7 +205,7 @@ func (e *Engine) Filters() int {
 	return len(e.outlets)
 }
 
-// Due returns the time of the next assignment; quota.Forever if there is none.
+// Due returns the time of the next assignment or check; quota.Forever if there is none.
 func (e *Engine) Due() quota.Instant {
 	e.mu.Lock()
 	defer e.mu.Unlock()

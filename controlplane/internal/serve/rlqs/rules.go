@@ -30,11 +30,11 @@ type held struct {
 	access  match.Access
 	version uint64
 	hits    []hit
-	// callers are whose requests the bucket counts, by the enforced policies with penalties.
+	// callers are the callers of the bucket's requests, for the enforced policies with penalties.
 	callers []caller
 }
 
-// caller is whose requests a bucket counts, as the penalties of one policy know it.
+// caller is the caller of a bucket's requests, as the penalties of one policy know it.
 type caller struct {
 	policy uint32
 	key    keyhash.Key
@@ -46,14 +46,14 @@ type caller struct {
 type hit struct {
 	match.Hit
 	policy *policy.Policy
-	// limit is the policy's, or the caller's own in its place.
+	// limit is the policy's limit, or the caller's own limit in its place.
 	limit policy.Limit
-	// consumer and revision count if the limit may be the wrong limit.
+	// consumer and revision are for the store, which may know newer limits of the consumer.
 	consumer keyhash.Key
 	revision uint64
 }
 
-// holdBucket holds a bucket against the policies; false while they are not known.
+// holdBucket finds the limits of a bucket in the policies; false while there are no policies.
 func (r *rules) holdBucket(ctx context.Context, id ID) (h held, ok bool) {
 	view := r.config.View()
 	if view == nil {

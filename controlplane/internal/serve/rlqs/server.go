@@ -27,11 +27,11 @@ const (
 	maxEntries = 32
 	maxKey     = 256
 	maxValue   = 1024
-	// maxReported is the most requests that a report can claim for a bucket. Within this bound no
-	// sum overflows, and counters can count on.
+	// maxReported is the largest number of requests that a report can claim for a bucket. Within
+	// this bound no sum overflows.
 	maxReported = 1 << 40
-	// leastPause is the shortest pause between two turns. All buckets that become due in it are
-	// asked of the store in one call.
+	// leastPause is the shortest pause between two turns. Buckets that become due in it share calls
+	// of the store.
 	leastPause = 5 * time.Millisecond
 )
 

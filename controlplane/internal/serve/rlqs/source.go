@@ -46,7 +46,7 @@ type ledgers struct {
 	version uint64
 }
 
-// limits are all limits that a bucket's requests need tokens of.
+// limits are the limits that a bucket's requests need tokens from.
 type limits struct {
 	version uint64
 	items   []wire.LeaseItem
@@ -82,7 +82,7 @@ func (l *ledgers) Stand(ctx context.Context, id ID) Standing {
 		if l.isPenalised(&h, one.Policy) {
 			return Standing{Verdict: Denied}
 		}
-		if one.Cost == 0 { // It takes nothing of this limit, however much there is.
+		if one.Cost == 0 { // It takes no tokens of this limit.
 			continue
 		}
 		s.Verdict = Limited
@@ -104,7 +104,7 @@ func (l *ledgers) isPenalised(h *held, policy uint32) bool {
 	return false
 }
 
-// warnOnce logs once that buckets of a policy cannot be assigned.
+// warnOnce counts that a bucket of a policy cannot be assigned, and logs it once for the policy.
 func (l *ledgers) warnOnce(version uint64, name string) {
 	l.rules.config.Meter.QuotaIgnored(IgnoredUnfit)
 	l.mu.Lock()

@@ -10,8 +10,8 @@ import (
 const (
 	// perTurn bounds the buckets of one turn, so that a turn ends soon.
 	perTurn = 512
-	// standFor is the life of an assignment that is not by a limit. A bucket is looked at twice in
-	// that time, however long its assignment lives: so soon does a change reach the filter.
+	// standFor is the life of an assignment without tokens. Each bucket is checked twice in that
+	// time, even if its assignment lives longer, so that a change soon reaches the filter.
 	standFor = 4 * quota.Second
 )
 
@@ -57,7 +57,8 @@ func (e *Engine) openRounds(now quota.Instant, due []*bucket, standings []Standi
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, b := range due {
-		// Apply the verdict to the bucket. It may have made the bucket due later.
+		// Note the standing. Without a change, a bucket that was only to be checked needs no
+		// assignment.
 		s := &standings[i]
 		b.noteStanding(now, s)
 		if b.pool.Due() > now {
@@ -98,7 +99,8 @@ func (b *bucket) noteStanding(now quota.Instant, s *Standing) {
 	b.pool.Hurry(now)
 }
 
-// forgetFilter notes that a filter has a bucket no more, which the pool knows already.
+// forgetFilter removes the bucket from a filter that the pool has already forgotten. A filter that
+// is not silent gets a message to forget it too.
 func (e *Engine) forgetFilter(b *bucket, f assign.Forgotten) {
 	e.holders--
 	if o := e.outlets[f.Filter]; o != nil {
@@ -118,7 +120,7 @@ func (e *Engine) closeRounds(asked, now quota.Instant, rounds []round, asks []As
 		if r.verdict == Limited {
 			ask, asks = asks[0], asks[1:]
 			if ask.Failed {
-				r.bucket.verdict = Unknown // The next look has it assigned.
+				r.bucket.verdict = Unknown // The next standing makes all its filters due.
 			} else {
 				r.bucket.level = ask.Level
 			}

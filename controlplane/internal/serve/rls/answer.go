@@ -77,7 +77,8 @@ func (d *decision) fillStatus(descriptor int, s *rlspb.RateLimitResponse_Descrip
 	}
 }
 
-// bucketless reports whether the call says so little that no bucket is its own: nothing is used up.
+// bucketless reports whether the hit is refused because its key is missing or its cost is wrong:
+// then it has no bucket.
 func (h *hit) bucketless() bool {
 	return h.refuses && (h.reason == policy.ReasonAbsent || h.reason == policy.ReasonBadCost)
 }

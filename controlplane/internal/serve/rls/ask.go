@@ -152,7 +152,8 @@ func (h *hit) describeBucket(level int64, fullAfter quota.Span) {
 }
 
 // decideByShares decides with this replica's share, since atStore calls ask the store already. It
-// does so even if on_failure of the policy is allow: overload must not be a way around the limit.
+// does so even if on_failure of a policy is allow: overload must not be a way around the limit. If
+// on_failure begins with deny, it refuses.
 func (d *decision) decideByShares() {
 	d.shares = d.shares[:0]
 	for i := range d.hits {

@@ -26,8 +26,8 @@ func (f *failing) noteAnswer() {
 	}
 }
 
-// fallBack decides all hits by on_failure. None was granted, since the store has not answered for
-// the time away.
+// fallBack decides all hits by on_failure. No hit was granted. away is the time for which the store
+// has not answered; 0 if it answers.
 func (d *decision) fallBack(away quota.Span) {
 	d.shares = d.shares[:0]
 	for i := range d.items {

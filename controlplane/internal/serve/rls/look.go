@@ -38,7 +38,8 @@ type look struct {
 	version uint64
 	items   []wire.LeaseItem
 	begun   time.Time
-	// done is closed once there are answers, as of a time, or it is clear that there will be none.
+	// done is closed when the look has ended. answers are the store's answers at the time at; nil
+	// if the store gave none.
 	done    chan struct{}
 	at      time.Time
 	answers []wire.LeaseAnswer
@@ -100,7 +101,8 @@ func (l *looks) hasRoom(now time.Time) bool {
 }
 
 // lookAtBuckets returns the state of a caller's buckets with its time, from the store or from a
-// look of the last lookEvery. It returns nil if the store does not answer within lookTime.
+// look of the last lookEvery. It returns nil if the caller has used its looks, or if the look does
+// not end within lookTime.
 func (s *Service) lookAtBuckets(
 	ctx context.Context, caller keyhash.Key, version uint64, items []wire.LeaseItem,
 ) *look {

@@ -62,7 +62,7 @@ func (c *caller) isFor(h *hit) bool {
 	return c.Policy == h.Policy && (c.descriptor == h.descriptor || c.by.Rule.All)
 }
 
-// callerOf returns the caller that gets an offence if the hit refuses; nil if the policy has no
+// callerOf returns the caller whose refusal counts if the hit refuses; nil if the policy has no
 // penalties.
 func (d *decision) callerOf(h *hit) *caller {
 	for i := range d.callers {
@@ -169,8 +169,8 @@ func (d *decision) hitFor(c *caller) *hit {
 	return &d.hits[len(d.hits)-1]
 }
 
-// countOffences counts an offence for each policy that has refused the caller because of its own
-// use. If a penalty begins, the answer has its wait too.
+// countOffences counts the refusal of the call for the penalties of the refusing policy, if the
+// caller's own use is the reason. If a penalty begins, the answer has the wait until its end.
 func (d *decision) countOffences() {
 	if d.refusing == nil || !answer.Kinds[d.refusing.reason].Counts {
 		return

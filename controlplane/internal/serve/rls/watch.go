@@ -24,14 +24,15 @@ type run struct {
 	// from and to are the places of its items.
 	from, to int
 	seen     Shadow
-	// caller gets an offence if the policy would have refused; nil if it has no penalties.
+	// caller is the caller whose refusal counts if the policy would have refused; nil if the policy
+	// has no penalties.
 	caller *penalties.Caller
 	who    wire.Identity
 }
 
 // watchShadows decides the policies in shadow and the candidates of a call. Each is charged if it
-// would have allowed the call, and counted in any case. No caller waits for it; a decision that the
-// store has no room for is undetermined.
+// would have allowed the call, and counted in any case. No caller waits for it. If atStore calls
+// are already decided in shadow, the decision is undetermined.
 func (d *decision) watchShadows() {
 	if len(d.shadows) == 0 {
 		return
@@ -77,7 +78,7 @@ func (d *decision) runOf(h *hit) run {
 	return r
 }
 
-// countsForHit reports whether a refused call counts for a hit.
+// countsForHit reports whether a hit is tried on a refused call.
 func (d *decision) countsForHit(h *hit) bool {
 	others := false
 	for i := range d.hits {
@@ -134,7 +135,7 @@ func (s *Service) countRuns(view *calls.View, runs []run, answers []wire.LeaseAn
 	}
 }
 
-// readOutcome reads the answers to a run, and reports whether its caller gets an offence.
+// readOutcome reads the answers to a run, and reports whether a refusal counts for a penalty.
 func (r *run) readOutcome(answers []wire.LeaseAnswer) (seen Shadow, offends bool) {
 	if len(answers) < r.to {
 		return ShadowUndetermined, false
