@@ -691,32 +691,31 @@ type Bucket struct {
 	// Burst The size of the bucket, in tokens; for a window algorithm the quota; 0 for a limit with a quota of 0.
 	Burst int64 `json:"burst"`
 
-	// Level The tokens that can be had now.
+	// Level Tokens that are available now. For requests in flight, the free permits.
 	Level int64 `json:"level"`
 
-	// Used Tokens that were used and have not come back. Leased tokens do not count.
+	// Used Tokens that were used and have not come back, without leased tokens. For requests in flight, the permits that nodes hold.
 	Used int64 `json:"used"`
 
-	// Leased The tokens that nodes may hold unspent, or hold that long that they count ahead.
+	// Leased Tokens that nodes hold, or have used and not reported yet; for a window algorithm, tokens that are counted ahead. For requests in flight, the permits that nodes hold.
 	Leased int64 `json:"leased"`
 
-	// FullAfterSeconds When it is full if it is not used.
+	// FullAfterSeconds The time until the bucket is full, if it is not used.
 	FullAfterSeconds float32 `json:"full_after_seconds"`
 
-	// Given How many tokens a reset or a grant gave back.
+	// Given Tokens that a reset or a grant gave back.
 	Given int64 `json:"given,omitempty"`
 
-	// Above Used tokens for which a limit that was lowered has no room. They take nothing from it; if it is raised soon, they count again. Absent if there are none.
+	// Above Number of tokens that were used beyond the lowered limit. The lowered limit does not count them; if it is raised soon, they count as used again. Absent if there are none.
 	Above int64 `json:"above,omitempty"`
 
-	// AdmitsAfterSeconds When a request is let in that reserves the least that one may, if nothing else is used until then. Absent if that is at once, or if costs are known before.
+	// AdmitsAfterSeconds The time until a request with the smallest reservation is let in, if nothing else is used until then. Absent if it is let in at once, or if costs are known before.
 	AdmitsAfterSeconds float32 `json:"admits_after_seconds,omitempty"`
 
 	// Bucket The bucket's hash, by which `/v1/top` and `/v1/decisions` know it as `key`.
 	Bucket string `json:"bucket,omitempty"`
 
-	// Holders Of requests in flight, which nodes hold permits: the 100 that hold the most. Level is then how many are free, used and leased
-	// how many nodes hold. Absent for other limits.
+	// Holders For requests in flight, the nodes that hold permits: at most the 100 nodes that hold the most. Absent for other limits.
 	Holders []PermitHolder `json:"holders,omitempty"`
 
 	// Owed Debt of the bucket, in tokens: requests have cost more than they had reserved, and the bucket could not pay for it. Absent if there is no debt.
@@ -1093,14 +1092,14 @@ type Key struct {
 	// Where Where its buckets are: nodes for a local policy.
 	Where KeyWhere `json:"where"`
 
-	// Buckets None of a local policy, and none that is not complete.
+	// Buckets Empty for a local policy, and if `complete` is false.
 	Buckets []Bucket `json:"buckets"`
 	Ban     *KeyBan  `json:"ban,omitempty"`
 
 	// Durable The store has all. False: this replica holds changes of bans or orders in memory that are not in the store yet.
 	Durable bool `json:"durable"`
 
-	// Complete False while the store is away, which alone has the buckets: then nothing is known of them.
+	// Complete False if the buckets are in the store and the store is away.
 	Complete bool `json:"complete"`
 }
 
@@ -1745,7 +1744,7 @@ type UsedLimit struct {
 	// FullAfterSeconds When all of it can be had if nothing is used until then.
 	FullAfterSeconds float32 `json:"full_after_seconds"`
 
-	// AdmitsAfterSeconds When a request is let in that reserves the least that one may, if nothing else is used until then. Absent if that is at once, or if costs are known before.
+	// AdmitsAfterSeconds The time until a request with the smallest reservation is let in, if nothing else is used until then. Absent if it is let in at once, or if costs are known before.
 	AdmitsAfterSeconds float32 `json:"admits_after_seconds,omitempty"`
 
 	// Owed Debt of the bucket, in tokens: requests have cost more than they had reserved, and the bucket could not pay for it. Absent if there is no debt.
