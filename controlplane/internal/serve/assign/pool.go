@@ -64,8 +64,8 @@ func (p *Pool) Hurry(now quota.Instant) {
 // Forgotten is a filter that Pool.Open has removed from the pool.
 type Forgotten struct {
 	Filter uint64
-	// Silent is true if the filter has not reported for a long time. Otherwise the bucket has had no
-	// request for a long time, and the filter must be told to forget it.
+	// Silent is true if the filter has not reported for a long time. Otherwise the bucket has had
+	// no request for a long time, and the filter needs a message to forget it.
 	Silent bool
 }
 

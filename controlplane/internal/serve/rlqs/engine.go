@@ -23,8 +23,8 @@ const (
 	Limited
 	// Allowed: no policy that is enforced limits the bucket.
 	Allowed
-	// Denied: a ban or a penalty refuses every request of the bucket, or a policy refuses it because
-	// the bucket lacks the partition key or the cost.
+	// Denied: a ban or a penalty refuses every request of the bucket, or a policy refuses it
+	// because the bucket lacks the partition key or the cost.
 	Denied
 )
 
