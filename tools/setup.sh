@@ -22,7 +22,8 @@
 #  console  what builds and tests the console: Node as above, its packages from npm, Debian's chromium; console/node_modules
 #           is a link to the cache, so that no tool finds them in the tree
 #  site   Sphinx, which makes the manual a site, from PyPI; the binary is CACHE/bin/sphinx-build
-#  stores further servers of Redis and Valkey, from Debian's releases in stores.txt; each is CACHE/stores/NAME/redis-server
+#  stores further servers of Redis and Valkey, from Debian's releases in stores.txt; each is
+#         CACHE/stores/NAME-RELEASE-PROGRAM/redis-server
 #  field  clients of npm, PyPI and Go modules that test/clients tries, and Express, beside those of the group clients; the folder is
 #         CACHE/field
 #
@@ -306,7 +307,7 @@ install_field() {
 install_stores() {
 	local name release program root loader
 	while read -r name release program; do
-		root=$cache/stores/$name
+		root=$cache/stores/$name-$release-$program
 		if [[ ! -x $root/redis-server ]]; then
 			say "installing $name from Debian $release (100 MB)"
 			rm -rf "$root"

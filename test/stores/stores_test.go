@@ -5,6 +5,7 @@ package stores
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -12,8 +13,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
@@ -59,24 +62,53 @@ type outcome struct {
 const oldest = "redis-6.0"
 
 func TestTheStoreRunsOnEachServer(t *testing.T) {
-	scripts, err := filepath.Glob(filepath.Join(os.Getenv("WEIR_CACHE"), "stores/*/redis-server"))
-	if err != nil || len(scripts) == 0 {
-		t.Fatalf("no server in WEIR_CACHE: %v; run `make test-stores`", err)
-	}
 	var outcomes []outcome
-	for _, script := range scripts {
-		name := filepath.Base(filepath.Dir(script))
-		t.Run(name, func(t *testing.T) {
-			if name == oldest {
-				wantRefusal(t, script)
+	for _, s := range readServers(t) {
+		t.Run(s.name, func(t *testing.T) {
+			if _, err := os.Stat(s.script); err != nil {
+				t.Fatalf("cannot find the server: %v; run `make test-stores`", err)
+			}
+			if s.name == oldest {
+				wantRefusal(t, s.script)
 			} else {
-				outcomes = append(outcomes, runSuite(t, script))
+				outcomes = append(outcomes, runSuite(t, s.script))
 			}
 		})
 	}
 	if *write && !t.Failed() {
 		writeTables(t, outcomes)
 	}
+}
+
+// server is a line of tools/stores.txt.
+type server struct {
+	name string
+	// script runs the server. `tools/setup.sh stores` makes it.
+	script string
+}
+
+// readServers reads tools/stores.txt, which has oldest and at least one further server.
+func readServers(t *testing.T) (servers []server) {
+	content, err := os.ReadFile(repository + "/tools/stores.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(content)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Fields(line)
+		if len(fields) != 3 {
+			t.Fatalf("tools/stores.txt: %q is no name, release and program", line)
+		}
+		folder := filepath.Join(os.Getenv("WEIR_CACHE"), "stores", strings.Join(fields, "-"))
+		servers = append(servers, server{fields[0], filepath.Join(folder, "redis-server")})
+	}
+	isOldest := func(s server) bool { return s.name == oldest }
+	if len(servers) < 2 || !slices.ContainsFunc(servers, isOldest) {
+		t.Fatalf("tools/stores.txt has %v, and needs %s and a further server", servers, oldest)
+	}
+	return servers
 }
 
 // runSuite runs the tests with one server, which is the first redis-server on the path.
@@ -104,13 +136,19 @@ func runSuite(t *testing.T, script string) outcome {
 	return o
 }
 
-// wantRefusal starts a control plane with a Redis that is too old. It ends and says so.
+// wantRefusal starts a control plane with a Redis that is too old. It ends within 30 s and says so.
 func wantRefusal(t *testing.T, script string) {
 	t.Setenv("PATH", filepath.Dir(script)+":"+os.Getenv("PATH"))
 	server := redistest.Start(t)
-	cmd := exec.Command(repository+"/build/weir", "serve", "--listen", "127.0.0.1:0", "--redis-url", server.URL())
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, repository+"/build/weir",
+		"serve", "--listen", "127.0.0.1:0", "--redis-url", server.URL())
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "XDG_STATE_HOME="+t.TempDir())
 	said, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		t.Error("the control plane still runs after 30 s")
+	}
 	if want := "which is older than 6.2: upgrade Redis"; err == nil || !strings.Contains(string(said), want) {
 		t.Errorf("the control plane ends with %v and says\n%s\nwant %q", err, said, want)
 	}
