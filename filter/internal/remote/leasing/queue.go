@@ -90,12 +90,16 @@ func (q *queue) isAsked(bucket keyhash.Key) bool {
 	return l != nil && l.call != nil || q.together[bucket] > 0
 }
 
-// isToAsk reports whether requests wait to ask about a bucket in a call that has not left.
-func (q *queue) isToAsk(bucket keyhash.Key) bool {
+// isToAsk reports whether requests wait to ask about a need's bucket, under its policy set, in a
+// call that has not left.
+func (q *queue) isToAsk(need *Need) bool {
 	for _, l := range q.ready {
+		if l.need.Version != need.Version { // A call has the lines of one policy set.
+			continue
+		}
 		for _, r := range l.waiting {
 			for _, t := range r.tickets {
-				if t.Need.Bucket == bucket {
+				if t.Need.Bucket == need.Bucket {
 					return true
 				}
 			}

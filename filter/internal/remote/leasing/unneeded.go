@@ -117,14 +117,17 @@ func (c *Client) gatherReturns(now quota.Instant, version uint64, most int, ride
 	r := &c.returns
 	// Returns that had no answer go first. If requests wait to ask about the bucket, the call in
 	// which they ask takes the return. In another call it might arrive after the ask.
-	for len(r.lost) > 0 && len(items)+2 <= most && (version == 0 || r.lost[0].need.Version == version) {
-		if c.queue.isToAsk(r.lost[0].need.Bucket) {
-			break
+	rest := r.lost[:0]
+	for i := range r.lost {
+		l := &r.lost[i]
+		if len(items)+2 > most || version != 0 && l.need.Version != version || c.queue.isToAsk(&l.need) {
+			rest = append(rest, *l)
+			continue
 		}
-		version = r.lost[0].need.Version
-		items = append(items, r.lost[0])
-		r.lost = r.lost[1:]
+		version = l.need.Version
+		items = append(items, *l)
 	}
+	r.lost = rest
 	// Then unneeded tokens of the buckets that are due.
 	t := &takeOut{now: now, rides: rides}
 	for range returnItems {

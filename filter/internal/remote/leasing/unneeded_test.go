@@ -59,6 +59,17 @@ func (w *world) tickUntil(end quota.Instant) bool {
 	return false
 }
 
+// wait lets a request wait for a call. It is strict, because other requests ask for tokens to keep
+// meanwhile, in calls that do not wait.
+func (w *world) wait(need leasing.Need) {
+	w.t.Helper()
+	w.stream++
+	need.Strict = true
+	if !w.client.Ask(w.now, &leasing.Ticket{Stream: w.stream, Need: need}) {
+		w.t.Fatal("turned away")
+	}
+}
+
 // A bucket that is not touched for a quarter of a lease gives all of its tokens back, in one call,
 // with which tokens were used. It does nothing before, and nothing after.
 func TestTokensOfABucketAtRestGoBack(t *testing.T) {
@@ -248,21 +259,59 @@ func TestALostReturnIsSentAgain(t *testing.T) {
 	}
 }
 
-// Requests that wait for a call delay no return to another bucket.
+// Requests that wait for a call delay no return to another bucket, also if the return to their own
+// bucket is before it. Their call takes that return along.
 func TestALostReturnWaitsForNoOtherBucket(t *testing.T) {
 	w := lends(t)
+	w.client.Prefetch(w.need(2, 1), 12, 0, [2]lease.Spent{})
+	w.join(t, 2, 1)
+	w.answer(w.now)
 	w.tickUntil(w.now + quota.Instant(lease.TTL(w.plane.params)))
 	lost := w.calls[0]
-	w.join(t, 2, 1)
-	w.join(t, 3, 1)
-	lost.done(504, nil)
-	before := len(w.calls)
-	w.client.Tick(w.now)
-	if len(w.calls) != before+1 || w.client.Waiting() != 2 {
-		t.Fatalf("%d calls before, and then %+v", before, w.calls)
+	back := lost.request.Items
+	if len(back) != 2 || back[0].Bucket != (keyhash.Key{1}) || back[1].Bucket != (keyhash.Key{2}) {
+		t.Fatalf("%+v went back", back)
 	}
-	if items := w.calls[before].request.Items; len(items) != 1 || items[0] != lost.request.Items[0] {
-		t.Errorf("%+v left, want %+v", items, lost.request.Items)
+	w.join(t, 3, 1)
+	w.wait(w.need(1, 1))
+	w.calls = w.calls[1:]
+	if lost.done(504, nil); len(w.calls) != 1 || w.client.Waiting() != 2 {
+		t.Fatalf("%d requests wait, after %+v", w.client.Waiting(), w.calls)
+	}
+	if w.client.Tick(w.now); len(w.calls) != 2 {
+		t.Fatalf("after the tick %+v", w.calls)
+	}
+	if items := w.calls[1].request.Items; len(items) != 1 || items[0] != back[1] {
+		t.Errorf("%+v left, want %+v", items, back[1])
+	}
+	w.answer(w.now)
+	w.client.Flush(w.now)
+	if items := w.calls[len(w.calls)-1].request.Items; len(items) != 2 || items[0] != back[0] || items[1].Waiting != 1 {
+		t.Errorf("%+v left with the request, want %+v before it", items, back[0])
+	}
+}
+
+// Requests of a policy set delay no return of another policy set, because their call cannot take
+// the return along.
+func TestALostReturnWaitsForNoOtherPolicySet(t *testing.T) {
+	for _, version := range []uint64{1, 2} {
+		w := lends(t)
+		w.tickUntil(w.now + quota.Instant(lease.TTL(w.plane.params)))
+		lost := w.calls[0]
+		w.join(t, 3, 1)
+		need := w.need(1, 1)
+		need.Version = version
+		w.wait(need)
+		w.calls = w.calls[1:]
+		if lost.done(504, nil); len(w.calls) != 1 || w.client.Waiting() != 2 {
+			t.Fatalf("%d requests wait, after %+v", w.client.Waiting(), w.calls)
+		}
+		w.client.Tick(w.now)
+		if left := len(w.calls) == 2; left != (version == 2) {
+			t.Errorf("a request of policy set %d waits, and after the tick there are %+v", version, w.calls)
+		} else if left && w.calls[1].request.Items[0] != lost.request.Items[0] {
+			t.Errorf("%+v left, want %+v", w.calls[1].request.Items, lost.request.Items)
+		}
 	}
 }
 
