@@ -39,7 +39,11 @@ func (p *Pair) Current(log *slog.Logger) *tls.Certificate { return p.current(log
 // LoadPool reads authorities in PEM. It returns an error if one of them is invalid.
 func LoadPool(path string) (*Pool, error) {
 	parse := func(texts [][]byte) (*x509.CertPool, error, error) { return parsePool(texts[0]) }
-	p := &Pool{files: files[x509.CertPool]{kind: "a certificate", paths: []string{path}, parse: parse}}
+	p := &Pool{files: files[x509.CertPool]{
+		kind:  "a certificate",
+		skips: "a wrong certificate of several counts as absent; if none is valid, ",
+		paths: []string{path}, parse: parse,
+	}}
 	return p, p.readTexts(true)
 }
 
@@ -83,8 +87,10 @@ func Server(protocol string, pair *Pair, clients *Pool, log *slog.Logger) *tls.C
 
 // files is a value that is read from one or more files.
 type files[T any] struct {
-	// kind names the value in messages, with its article.
+	// kind names the value in messages, with its article. skips says which parts of the texts are
+	// ignored, with a semicolon; empty if parse ignores none.
 	kind  string
+	skips string
 	paths []string
 	// parse returns the value of the texts. wrong is the error of a part of the texts that is
 	// ignored.
@@ -125,8 +131,7 @@ func (f *files[T]) readAndLog(log *slog.Logger, regular bool) {
 		trouble = f.last.Error()
 	}
 	if trouble != "" && trouble != f.trouble {
-		log.Error("cannot use "+f.kind+": a wrong certificate of several counts as absent; if none is valid, "+
-			"the previous content of the file stays in use", "error", trouble)
+		log.Error("cannot use "+f.kind+": "+f.skips+"the previous content of the file stays in use", "error", trouble)
 	}
 	f.trouble = trouble
 	if f.value != before {

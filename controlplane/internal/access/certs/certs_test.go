@@ -2,6 +2,7 @@ package certs_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
 	"github.com/weir-proxy/weir/test/support/certtest"
+	"github.com/weir-proxy/weir/test/support/logtest"
 )
 
 // world is a server that wants certificates of its clients, and the file of their authorities.
@@ -214,6 +216,46 @@ func TestAPasswordIsOneLine(t *testing.T) {
 	write("second\r\n")
 	if got := password.Trouble(quiet); got != "" || password.Current(quiet) != "second" {
 		t.Errorf("%q, and %q is used", got, password.Current(quiet))
+	}
+}
+
+// The log says of each kind of file which content is in use. Only authorities have parts that can
+// count as absent.
+func TestTheLogSaysWhichContentIsInUse(t *testing.T) {
+	authority, dir := certtest.New(t, "authority"), t.TempDir()
+	own := authority.Issue(dir, "weir")
+	password := filepath.Join(dir, "password")
+	spoil := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spoil(password, "secret")
+	pair, pairErr := certs.Load(own.Cert, own.Key)
+	pool, poolErr := certs.LoadPool(authority.Path)
+	secret, secretErr := certs.LoadSecret(password)
+	if err := errors.Join(pairErr, poolErr, secretErr); err != nil {
+		t.Fatal(err)
+	}
+	spoil(own.Cert, "half a certificate")
+	spoil(authority.Path, "half a certificate")
+	spoil(password, "")
+	const previous = "the previous content of the file stays in use"
+	for _, c := range []struct {
+		file interface{ Trouble(*slog.Logger) string }
+		want string
+	}{
+		{pair, "cannot use a certificate: " + previous},
+		{secret, "cannot use a password: " + previous},
+		{pool, "cannot use a certificate: a wrong certificate of several counts as absent; if none is valid, " +
+			previous},
+	} {
+		var log logtest.Buffer
+		c.file.Trouble(slog.New(slog.NewTextHandler(&log, nil)))
+		if !strings.Contains(log.String(), "msg=\""+c.want+"\"") {
+			t.Errorf("the log says\n%s\nwant %q", log.String(), c.want)
+		}
 	}
 }
 
