@@ -24,7 +24,7 @@ var causes = []struct{ sign, said string }{
 	{"NOAUTH", "Redis asks for a password: give it in the URL, or with password_file"},
 	{"WRONGPASS", "Redis refuses the user or the password"},
 	{"invalid password", "Redis refuses the user or the password"},
-	{"without any password configured", "Redis has no password, and its URL has a password"},
+	{"without any password configured", "Redis has no password, and was given a password"},
 	{"NOPERM", "Redis does not permit its user a command or a key: docs/run/redis.md lists the necessary permissions"},
 	{"can't run this command",
 		"Redis does not permit its user a command: docs/run/redis.md lists the necessary permissions"},

@@ -18,6 +18,8 @@ func TestCause(t *testing.T) {
 			"give it in the URL, or with password_file",
 		"WRONGPASS invalid username-password pair or user is " +
 			"disabled.": "Redis refuses the user or the password",
+		"ERR AUTH <password> called without any password configured for the default user. Are you sure " +
+			"your configuration is correct?": "Redis has no password, and was given a password",
 		"no connection: DENIED Redis is running in protected mode because protected mode is enabled: EOF": "Redis is " +
 			"in protected mode, and refuses other hosts as long as it has no password",
 		"OOM command not allowed when used memory > 'maxmemory'. " +
