@@ -57,5 +57,5 @@ touch "$work/built"
 step test-race
 step test-e2e
 step test-clients
-wait "$second" || true
+wait "$second" || touch "$work/failed"
 [[ ! -e $work/failed ]]
