@@ -29,6 +29,7 @@ var (
 	ErrNewerStore = errors.New("a newer build has written it: upgrade the control plane")
 	ErrOlderStore = errors.New("an older build has written it that this one does not read: " +
 		"first start a build that still does")
+	ErrUnreleasedStore = errors.New("a build from before 0.1.0 has written it: begin with an empty store")
 )
 
 // CheckProtocol returns why a control plane refuses a filter's protocol: ErrNewer, ErrOlder, or nil

@@ -57,3 +57,16 @@ func WriteProtocol(path string, number byte) error {
 	})
 	return errors.Join(err, db.Close())
 }
+
+// WriteUnreleased makes a file look as builds from before the first release wrote it.
+func WriteUnreleased(path string) error {
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		meta := tx.Bucket(metaBucket)
+		return errors.Join(meta.Delete(protocolKey), meta.Put(clockKey, putInstant(1)))
+	})
+	return errors.Join(err, db.Close())
+}

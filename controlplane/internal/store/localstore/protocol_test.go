@@ -15,15 +15,23 @@ import (
 // A file that a build of another protocol has written is refused with the remedy, and stays as it
 // is, after an orderly end and after a crash.
 func TestAFileOfAnotherProtocolIsRefused(t *testing.T) {
-	for number, want := range map[byte]error{
-		wire.Protocol + 1: wire.ErrNewerStore, wire.Oldest - 1: wire.ErrOlderStore,
+	protocol := func(number byte) func(string) error {
+		return func(path string) error { return localstore.WriteProtocol(path, number) }
+	}
+	for _, c := range []struct {
+		write func(path string) error
+		want  error
+	}{
+		{protocol(wire.Protocol + 1), wire.ErrNewerStore},
+		{protocol(wire.Oldest - 1), wire.ErrOlderStore},
+		{localstore.WriteUnreleased, wire.ErrUnreleasedStore},
 	} {
 		for _, crashed := range []bool{false, true} {
 			path := filepath.Join(t.TempDir(), "weir.db")
 			if err := os.WriteFile(path, ofEverything(t, crashed), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := localstore.WriteProtocol(path, number); err != nil {
+			if err := c.write(path); err != nil {
 				t.Fatal(err)
 			}
 			before, err := os.ReadFile(path)
@@ -32,8 +40,8 @@ func TestAFileOfAnotherProtocolIsRefused(t *testing.T) {
 			}
 			_, err = localstore.Open(filepath.Dir(path), slog.New(slog.DiscardHandler), localstore.Options{})
 			after, _ := os.ReadFile(path)
-			if !errors.Is(err, want) || !bytes.Equal(before, after) {
-				t.Errorf("protocol %d: %v; changed: %v", number, err, !bytes.Equal(before, after))
+			if !errors.Is(err, c.want) || !bytes.Equal(before, after) {
+				t.Errorf("%v, want %v; changed: %v", err, c.want, !bytes.Equal(before, after))
 			}
 		}
 	}

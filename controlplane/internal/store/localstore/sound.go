@@ -89,14 +89,20 @@ func inspectFile(path string) (changed []string, err error) {
 }
 
 // checkProtocol returns an error if another build has written the file in a protocol that this
-// build does not know. It returns nil for a file without a protocol, such as a new file.
+// build does not know. It returns nil for a new file.
 func checkProtocol(tx *bolt.Tx) error {
 	meta := tx.Bucket(metaBucket)
 	if meta == nil {
 		return nil
 	}
-	if value := checkSum(protocolKey, meta.Get(protocolKey)); len(value) == 1 {
+	saved := meta.Get(protocolKey)
+	if value := checkSum(protocolKey, saved); len(value) == 1 {
 		return wire.CheckStore(uint64(value[0]))
+	}
+	// Builds from before the first release wrote no protocol, and a clock without its own sum. A
+	// damaged file does not look so: a changed bit changes only one of them.
+	if saved == nil && len(meta.Get(clockKey)) == len(putInstant(0)) {
+		return wire.ErrUnreleasedStore
 	}
 	return nil
 }

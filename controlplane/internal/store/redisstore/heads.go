@@ -30,7 +30,7 @@ type reading struct {
 
 // The parts of a poll, beside the look at a server.
 var (
-	readSecret      = reading{"s", []string{keySecret, keyLaid}}
+	readSecret      = reading{"s", []string{keySecret, keyProtocol}}
 	readVersions    = reading{"v", []string{keyVersion, keyRollout, keyVersions, keyDocuments}}
 	readEnforcement = reading{"r", docKeys(docs.Enforcement)[:1]}
 	readTime        = reading{letter: "c"}

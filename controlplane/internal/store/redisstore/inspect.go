@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // ACL is the smallest set of rights for the Redis user, in the syntax of `ACL SETUSER weir on
@@ -45,13 +47,19 @@ func (s *Store) Inspect(ctx context.Context) error {
 		return nil
 	}
 	// Check the protocol before anything else.
-	if number, err := s.client.Get(ctx, keyLaid).Result(); err == nil {
+	number, err := s.client.Get(ctx, keyProtocol).Result()
+	switch {
+	case err == nil:
 		if err := s.checkProtocol(number); err != nil {
 			return err
 		}
+	case errors.Is(err, redis.Nil):
+		if s.client.Get(ctx, keyUnreleased).Err() == nil {
+			return s.refuse(wire.ErrUnreleasedStore)
+		}
 	}
 	// Check each server.
-	err := s.eachPrimary(ctx, func(ctx context.Context, server redis.Cmdable, log *slog.Logger) error {
+	err = s.eachPrimary(ctx, func(ctx context.Context, server redis.Cmdable, log *slog.Logger) error {
 		text, err := server.Info(ctx).Result()
 		if err != nil {
 			return err

@@ -12,15 +12,16 @@ import (
 // each topic of package docs has its own tag. Buckets are spread over tagCount tags by their hash.
 // So a batch needs at most tagCount scripts, and all servers of a cluster share the work.
 const (
-	keyVersion   = "weir:{meta}:version"   // number of the current policy set version
-	keyVersions  = "weir:{meta}:versions"  // hash: number → description, JSON
-	keyDocuments = "weir:{meta}:documents" // hash: number → document as written
-	keyRollout   = "weir:{meta}:rollout"   // hash: rev, value, newest; see append.lua
-	keySecret    = "weir:{meta}:secret"    // 16 bytes that key the hash of partition keys
-	keyLaid      = "weir:{meta}:laid"      // the store's wire.Protocol, once the markers are laid; see losses.go
-	keyStates    = "weir:{meta}:states"    // hash: node → its last report, JSON
-	keyNodes     = "weir:{meta}:nodes"     // hash: node → description, JSON
-	keySeen      = "weir:{meta}:seen"      // sorted set: node by the time it was last seen, in ms
+	keyVersion    = "weir:{meta}:version"   // number of the current policy set version
+	keyVersions   = "weir:{meta}:versions"  // hash: number → description, JSON
+	keyDocuments  = "weir:{meta}:documents" // hash: number → document as written
+	keyRollout    = "weir:{meta}:rollout"   // hash: rev, value, newest; see append.lua
+	keySecret     = "weir:{meta}:secret"    // 16 bytes that key the hash of partition keys
+	keyProtocol   = "weir:{meta}:protocol"  // the store's wire.Protocol, once the markers are laid; see losses.go
+	keyUnreleased = "weir:{meta}:laid"      // the same in builds from before 0.1.0
+	keyStates     = "weir:{meta}:states"    // hash: node → its last report, JSON
+	keyNodes      = "weir:{meta}:nodes"     // hash: node → description, JSON
+	keySeen       = "weir:{meta}:seen"      // sorted set: node by the time it was last seen, in ms
 
 	tagCount = 64
 

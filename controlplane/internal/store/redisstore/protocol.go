@@ -19,12 +19,18 @@ import (
 func (s *Store) checkProtocol(text string) error {
 	number, err := strconv.ParseUint(text, 10, 8)
 	if err != nil {
-		return fmt.Errorf("cannot read %s: it is not the number of a protocol", keyLaid)
+		return fmt.Errorf("cannot read %s: it is not the number of a protocol", keyProtocol)
 	}
 	cause := wire.CheckStore(number)
 	if cause == nil {
 		return nil
 	}
+	return s.refuse(cause)
+}
+
+// refuse lets all commands fail from now on, and returns their error. The cause says which build has
+// written the store.
+func (s *Store) refuse(cause error) error {
 	other := &errs.Error{
 		Code: errs.StoreUnavailable, Detail: "cannot use the store: " + cause.Error(),
 		Cause: fmt.Errorf("cannot use Redis: %w", cause),
@@ -42,7 +48,7 @@ func (s *Store) checkAgain(ctx context.Context) error {
 	if s.other.Load() == nil {
 		return nil
 	}
-	text, err := s.client.Get(context.WithValue(ctx, asksProtocol{}, true), keyLaid).Result()
+	text, err := s.client.Get(context.WithValue(ctx, asksProtocol{}, true), keyProtocol).Result()
 	if err == nil {
 		err = s.checkProtocol(text)
 	} else if errors.Is(err, redis.Nil) { // The store has lost everything, or was emptied.

@@ -21,7 +21,7 @@ func TestAStoreOfANewerProtocolIsLeftAlone(t *testing.T) {
 	if h, err := s.Heads(t.Context(), candidate); err != nil || h.Secret != candidate {
 		t.Fatalf("%x, %v", h.Secret, err)
 	}
-	const key = "weir:{meta}:laid"
+	const key = "weir:{meta}:protocol"
 	if got := server.Do("GET", key); !strings.Contains(got, strconv.Itoa(wire.Protocol)) {
 		t.Errorf("the store says protocol %q", got)
 	}
@@ -48,6 +48,21 @@ func TestAStoreOfANewerProtocolIsLeftAlone(t *testing.T) {
 	}
 	if _, err := s.Load(t.Context(), 1); errors.Is(err, wire.ErrNewerStore) {
 		t.Errorf("a read afterwards: %v", err)
+	}
+}
+
+// A store of a build from before the first release is refused at the start, with the remedy, and stays
+// as it is.
+func TestAStoreFromBeforeTheFirstReleaseIsRefused(t *testing.T) {
+	server := redistest.Start(t)
+	server.Do("SET", "weir:{meta}:laid", "1")
+	server.Do("SET", "weir:{meta}:secret", "0123456789abcdef")
+	err := openURL(t, server.URL(), slog.New(slog.DiscardHandler)).Inspect(t.Context())
+	if !errors.Is(err, wire.ErrUnreleasedStore) {
+		t.Errorf("a start: %v", err)
+	}
+	if keys := server.Do("DBSIZE"); !strings.Contains(keys, "2") {
+		t.Errorf("afterwards the store has %s keys, not the 2 of the old build", keys)
 	}
 }
 

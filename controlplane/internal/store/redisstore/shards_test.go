@@ -282,7 +282,7 @@ func TestKeysExpire(t *testing.T) {
 	s := open(t, redistest.Start(t))
 	useEverything(t, s)
 	stay := map[string]string{
-		"weir:{meta}:secret": "all hashes depend on it", "weir:{meta}:laid": "it says that the markers were laid",
+		"weir:{meta}:secret": "all hashes depend on it", "weir:{meta}:protocol": "it says that the markers were laid",
 		"weir:{meta}:version": "the policies", "weir:{meta}:versions": "the policies, a bounded number",
 		"weir:{meta}:documents": "the policies, a bounded number",
 		"weir:{meta}:rollout":   "which share of the nodes has which version",
