@@ -98,11 +98,14 @@ vet: ## go vet
 
 # Not a requirement of go.mod: nothing of the module is built with it.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 .PHONY: lint
-lint: ## staticcheck, at a pinned version
+lint: ## staticcheck for the code and actionlint for the workflows, at pinned versions
 	$(call announce,staticcheck)
 	@go run $(STATICCHECK) ./...
+	$(call announce,actionlint)
+	@go run $(ACTIONLINT) .github/workflows/*.yml
 
 # Each benchmark runs once, so that none is broken. `go vet` has run before.
 ONCE := -vet=off -bench . -benchtime 1x
@@ -349,6 +352,14 @@ flood: ## send KEYS requests with as many different keys through a real Envoy: t
 mutants: ## change the arithmetic of limits at one place at a time: a test must notice each change; ONLY=REGEXP makes some
 	$(call announce,the tests of shared/quota against its code with one change each)
 	@go run ./tools/mutate -only '$(ONLY)' ./shared/quota ./shared/lease
+
+# Each suite installs its own engines the first time, which takes hours in all.
+SUITES ?= .*
+
+.PHONY: test-everything
+test-everything: ## run each suite, for hours, and write docs/measured/tested.md; SUITES=REGEXP runs some
+	$(call announce,every suite)
+	@go run ./test/figures/suites -only '$(SUITES)' -version '$(VERSION)'
 
 .PHONY: clean
 clean: ## remove build/ and the state of `make run`; the cache stays

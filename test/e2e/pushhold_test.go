@@ -25,7 +25,7 @@ func byTenant(patterns bool, push int) string {
 }
 
 // Pushes of 5000 policies under load, the first one too: each arrives, and no request fails. The
-// longest time for which a worker did one thing is printed: docs/measured/tested.md has it.
+// longest time for which a worker did one thing is printed: docs/measured/costs.md has it.
 func TestPushesOfManyPoliciesUnderLoad(t *testing.T) {
 	for name, patterns := range map[string]bool{"by header": false, "with patterns": true} {
 		t.Run(name, func(t *testing.T) {

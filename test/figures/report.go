@@ -115,7 +115,7 @@ func (p Page) Check(dir string) error {
 	for name, want := range all {
 		got, readErr := os.ReadFile(filepath.Join(dir, name))
 		if err = errors.Join(err, readErr); readErr == nil && string(got) != string(want) {
-			err = errors.Join(err, fmt.Errorf("%s differs from its run; write it again with -from and -docs", name))
+			err = errors.Join(err, fmt.Errorf("%s differs from its run; write it again", name))
 		}
 	}
 	return err

@@ -8,7 +8,7 @@ import (
 
 // The page with the figures. This program writes the text between these lines.
 const (
-	pageName  = "measured/tested.md"
+	pageName  = "measured/costs.md"
 	beginMark = "<!-- module: make module-cost writes it -->\n"
 	endMark   = "<!-- end of module -->\n"
 )
