@@ -55,7 +55,7 @@ func (s *Store) Inspect(ctx context.Context) error {
 		}
 	case errors.Is(err, redis.Nil):
 		if s.client.Get(ctx, keyUnreleased).Err() == nil {
-			return s.refuse(wire.ErrUnreleasedStore)
+			return s.refuseStore(wire.ErrUnreleasedStore)
 		}
 	}
 	// Check each server.

@@ -25,12 +25,12 @@ func (s *Store) checkProtocol(text string) error {
 	if cause == nil {
 		return nil
 	}
-	return s.refuse(cause)
+	return s.refuseStore(cause)
 }
 
-// refuse lets all commands fail from now on, and returns their error. The cause says which build has
-// written the store.
-func (s *Store) refuse(cause error) error {
+// refuseStore lets all commands fail from now on, and returns their error. The cause says which
+// build has written the store.
+func (s *Store) refuseStore(cause error) error {
 	other := &errs.Error{
 		Code: errs.StoreUnavailable, Detail: "cannot use the store: " + cause.Error(),
 		Cause: fmt.Errorf("cannot use Redis: %w", cause),

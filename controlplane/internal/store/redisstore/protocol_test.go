@@ -51,8 +51,8 @@ func TestAStoreOfANewerProtocolIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A store of a build from before the first release is refused at the start, with the remedy, and stays
-// as it is.
+// A store of a build from before the first release is refused at the start, with the remedy, and
+// stays as it is.
 func TestAStoreFromBeforeTheFirstReleaseIsRefused(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("SET", "weir:{meta}:laid", "1")
