@@ -30,7 +30,7 @@ func (s *Store) claim(now quota.Instant, bucket keyhash.Key, c inflight.Claim) l
 	return g
 }
 
-// giveBack has the claims answered again that may be lost, late in the doubt about permits.
+// giveBack claims the permits again whose claims may be lost, late in the doubt about permits.
 func (s *Store) giveBack(now quota.Instant, bucket keyhash.Key, doubt quota.Span) {
 	if s.lost == s.given || doubt > leases.GivenBackIn/4 {
 		return
@@ -42,5 +42,5 @@ func (s *Store) giveBack(now quota.Instant, bucket keyhash.Key, doubt quota.Span
 	}
 }
 
-// Permits is who holds permits of a bucket.
+// Permits returns the ledger of a bucket's permits.
 func (s *Store) Permits(bucket keyhash.Key) inflight.Ledger { return s.permits[bucket] }

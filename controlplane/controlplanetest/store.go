@@ -16,27 +16,29 @@ import (
 // has lost.
 const LostFill = leases.LostFill
 
-// Store has the ledgers in memory, by the real arithmetic, with a journal of changes so that the
-// past can come back. The zero value with a Now is an empty store. It is for one goroutine.
+// Store has the ledgers in memory. It uses the arithmetic of the real stores, and has a journal of
+// changes so that an earlier state can come back. The zero value with a Now is an empty store. It
+// is for one goroutine.
 type Store struct {
 	// Now is the clock of the machine that the store runs on. It may step back; the store's own
 	// time never does.
 	Now func() quota.Instant
-	// Down: the store does not answer.
+	// Down is true while the store does not answer.
 	Down bool
-	// Asked, if set, hears of each item that was granted, counted or looked at, with the ask by
-	// which: its figures are the ledger's from then on.
+	// Asked, if set, is called after each item that was granted, counted or looked at, with its
+	// ask: the ledger has the figures of this ask from then on.
 	Asked func(bucket keyhash.Key, ask lease.Ask)
 	// Before, if set, may change a ledger before each grant: a fault that a test plants. Fill, if
 	// not 0, is the share with which buckets start after a loss in place of LostFill.
 	Before func(l *lease.Ledger, now quota.Instant, ask lease.Ask)
 	Fill   int64
-	// Sure: after a loss it lends permits as if it knew of all. This is a fault, too.
+	// Sure is a fault that a test plants: after a loss the store lends permits as if it knew all
+	// holders.
 	Sure bool
-	// TakesAgain has each return taken a second time under another name, and TakesUsed has tokens
-	// come back that were used: two more faults.
+	// TakesAgain and TakesUsed are two more faults. If TakesAgain is true, the store takes each
+	// return a second time under another name; if TakesUsed is true, it takes used tokens back.
 	TakesAgain, TakesUsed bool
-	// Back are the tokens that were taken back.
+	// Back is the number of tokens that were taken back.
 	Back int64
 
 	last    quota.Instant
@@ -44,8 +46,8 @@ type Store struct {
 	tokens  map[keyhash.Key]lease.Ledger
 	windows map[keyhash.Key]lease.WindowLedger
 	permits map[keyhash.Key]inflight.Ledger
-	// lent has the store's answers to control planes about permits. given is the loss after which
-	// the permits were given back.
+	// lent has the store's answers to control planes about permits. given is the time of the loss
+	// after which the control planes have claimed their permits again.
 	lent  leases.Lent
 	given quota.Instant
 	// draftTokens and draftWindows are the ledgers of a rollout's version.
@@ -74,7 +76,7 @@ type change struct {
 
 var errDown = errors.New("the store is down")
 
-// Time is the store's own time: its machine's, but that it never steps back.
+// Time returns the store's own time: the time of its machine, except that it never steps back.
 func (s *Store) Time() quota.Instant {
 	s.last = max(s.last, s.Now())
 	return s.last
@@ -97,7 +99,7 @@ func (s *Store) Grant(_ context.Context, items []leases.Item) ([]lease.Grant, er
 	return grants, nil
 }
 
-// grantTogether grants all of a group, or none.
+// grantTogether grants all items of a group, or none.
 func (s *Store) grantTogether(group []leases.Item) []lease.Grant {
 	now, whole := s.Time(), true
 	grants := make([]lease.Grant, len(group))
@@ -113,6 +115,7 @@ func (s *Store) grantTogether(group []leases.Item) []lease.Grant {
 	return grants
 }
 
+// grant answers an item, without a charge if look is true.
 func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Grant) {
 	switch it.Kind {
 	case wire.KindClaim:
@@ -123,32 +126,17 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 		return s.takeBack(now, it)
 	}
 	c := change{at: now, bucket: it.Bucket, windowed: it.Ask.Windows.Quota != 0}
-	doubt, fill := now < leases.DoubtfulUntil(s.lost, it.Ask), int64(LostFill)
-	if s.Fill != 0 {
-		fill = s.Fill
-	}
+	var stored bool
 	if c.windowed {
 		c.windows, c.known = s.windows[it.Bucket]
-		before := c.windows
-		doubt = doubt && !c.known
-		if doubt {
-			before = lease.FreshWindows(it.Ask, now, fill)
-		}
-		decide := lease.WindowLedger.Grant
-		if look {
-			decide = lease.WindowLedger.Look
-		}
-		var next lease.WindowLedger
-		next, g = decideTwins(now, it, look, before, &s.draftWindows, decide)
-		if g.Changed || doubt {
-			s.windows[it.Bucket] = next
-		}
+		g, stored = s.grantWindows(now, it, look, c)
 	} else {
-		g, doubt = s.grantTokens(now, it, look, doubt, fill, &c)
+		c.tokens, c.known = s.tokens[it.Bucket]
+		g, stored = s.grantTokens(now, it, look, c)
 	}
-	g.Doubt = g.Tells() && leases.InDoubt(s.lost, now, fill, it.Ask)
+	g.Doubt = g.Tells() && leases.InDoubt(s.lost, now, s.lostFill(), it.Ask)
 	c.granted = g.Waiting*max(it.Ask.Cost, 1) + g.Keep + it.Ask.Used
-	if g.Changed || doubt {
+	if stored {
 		s.journal = append(s.journal, c)
 	}
 	if s.Asked != nil && !g.Stale {
@@ -157,30 +145,59 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 	return g
 }
 
-func (s *Store) grantTokens(
-	now quota.Instant, it leases.Item, look, doubt bool, fill int64, c *change,
-) (g lease.Grant, doubtful bool) {
-	c.tokens, c.known = s.tokens[it.Bucket]
-	before := c.tokens
-	doubt = doubt && !c.known
-	if doubt {
-		before = lease.Fresh(it.Ask.Params, it.Ask.Version, now, fill)
+// lostFill returns the share of its burst, in percent, with which a lost bucket starts.
+func (s *Store) lostFill() int64 {
+	if s.Fill != 0 {
+		return s.Fill
 	}
-	if s.Before != nil && c.known {
-		s.Before(&before, now, it.Ask)
+	return LostFill
+}
+
+// startsInDoubt reports whether the bucket of a change has no ledger, and may have been in use
+// before the last loss.
+func (s *Store) startsInDoubt(c change, ask lease.Ask) bool {
+	return !c.known && c.at < leases.DoubtfulUntil(s.lost, ask)
+}
+
+// grantTokens answers an item by the token ledgers of its bucket, without a charge if look is true.
+// before has the ledger before. stored is true if the store keeps another ledger afterwards.
+func (s *Store) grantTokens(now quota.Instant, it leases.Item, look bool, before change) (g lease.Grant, stored bool) {
+	l, doubtful := before.tokens, s.startsInDoubt(before, it.Ask)
+	if doubtful {
+		l = lease.Fresh(it.Ask.Params, it.Ask.Version, now, s.lostFill())
+	}
+	if s.Before != nil && before.known {
+		s.Before(&l, now, it.Ask)
 	}
 	decide := lease.Ledger.Grant
 	if look {
 		decide = lease.Ledger.Look
 	}
-	next, g := decideTwins(now, it, look, before, &s.draftTokens, decide)
-	if g.Changed || doubt {
-		s.tokens[it.Bucket] = next
+	l, g = decideTwins(now, it, look, l, &s.draftTokens, decide)
+	if stored = g.Changed || doubtful; stored {
+		s.tokens[it.Bucket] = l
 	}
-	return g, doubt
+	return g, stored
 }
 
-// Lose forgets every ledger, as a store does that restarts without its data, and knows that it has.
+// grantWindows is grantTokens for a bucket of a window algorithm.
+func (s *Store) grantWindows(now quota.Instant, it leases.Item, look bool, before change) (g lease.Grant, stored bool) {
+	l, doubtful := before.windows, s.startsInDoubt(before, it.Ask)
+	if doubtful {
+		l = lease.FreshWindows(it.Ask, now, s.lostFill())
+	}
+	decide := lease.WindowLedger.Grant
+	if look {
+		decide = lease.WindowLedger.Look
+	}
+	l, g = decideTwins(now, it, look, l, &s.draftWindows, decide)
+	if stored = g.Changed || doubtful; stored {
+		s.windows[it.Bucket] = l
+	}
+	return g, stored
+}
+
+// Lose forgets every ledger, like a store that restarts without its data and notices the loss.
 func (s *Store) Lose() {
 	clear(s.tokens)
 	clear(s.windows)
@@ -191,8 +208,8 @@ func (s *Store) Lose() {
 	s.journal, s.lost = nil, s.Time()
 }
 
-// Fail goes back to the store's state a lag ago, as at a failover to a replica that lags, and knows
-// of the failover. It returns the tokens of each bucket whose grants are lost.
+// Fail brings back the store's state of a lag ago, as at a failover to a replica that lags; the
+// store notices the failover. It returns, for each bucket, the tokens whose grants are lost.
 func (s *Store) Fail(lag quota.Span) map[keyhash.Key]int64 {
 	lost, now := map[keyhash.Key]int64{}, s.Time()
 	for len(s.journal) > 0 {
@@ -228,8 +245,8 @@ func (s *Store) Figures(bucket keyhash.Key) (p quota.Params, known bool) {
 	return l.Params, known
 }
 
-// Holds is how many whole tokens a token bucket holds now, below 0 if it lacks more than a burst;
-// the whole burst of a bucket that is not known.
+// Holds returns the whole tokens that a token bucket holds now: below 0 if it owes more than a
+// burst, and the burst if the bucket is not known.
 func (s *Store) Holds(bucket keyhash.Key, burst int64) int64 {
 	l, known := s.tokens[bucket]
 	if !known {

@@ -7,26 +7,27 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A rollout has two ledgers for each bucket, as in the stores; see lease.Twins. Loss, failover and
-// planted faults are not for buckets with such.
+// A rollout has two ledgers for each bucket, as in the stores; see lease.Twins. Store.Fail and
+// Store.Before know the main ledgers only.
 
-// decideTwins answers an item of a bucket by its ledgers. The caller keeps the main one if the
-// grant says that it has changed.
+// decideTwins answers an item of a bucket by its ledgers, without a charge if look is true. decide
+// answers it if there is no rollout. The caller stores the returned main ledger if the grant has
+// Changed.
 func decideTwins[L lease.Counted[L]](
-	now quota.Instant, it leases.Item, look bool, before L, drafts *map[keyhash.Key]L,
-	one func(L, quota.Instant, lease.Ask) (L, lease.Grant),
+	now quota.Instant, it leases.Item, look bool, main L, drafts *map[keyhash.Key]L,
+	decide func(L, quota.Instant, lease.Ask) (L, lease.Grant),
 ) (L, lease.Grant) {
 	if *drafts == nil {
 		*drafts = map[keyhash.Key]L{}
 	}
-	pair := lease.Twins[L]{Main: before, Draft: (*drafts)[it.Bucket]}
+	pair := lease.Twins[L]{Main: main, Draft: (*drafts)[it.Bucket]}
 	if it.Twin == nil {
-		return one(pair.Promoted(it.Ask), now, it.Ask)
+		return decide(pair.Promoted(it.Ask), now, it.Ask)
 	}
 	if look {
 		_, g := pair.Look(now, it.Draft, it.Ask)
 		g.Changed = false
-		return before, g
+		return main, g
 	}
 	pair, g, booked := pair.Grant(now, it.Draft, it.Ask, *it.Twin)
 	if it.Draft && g.Changed || !it.Draft && booked {

@@ -40,7 +40,7 @@ type Counted[L any] interface {
 	Counts(r quota.Reservation) quota.Instant
 	Settle(now quota.Instant, ask Ask, r quota.Reservation, actual int64) (L, int64)
 	TakeBack(now quota.Instant, term Term, b Back) (L, Back)
-	chargeGrant(now quota.Instant, ask, spent Ask, g Grant) L
+	chargeGrant(now quota.Instant, ask, granted Ask, g Grant) L
 	// Touched returns when the ledger was last brought up to date.
 	Touched() quota.Instant
 	Doubted(now quota.Instant, ask Ask, percent int64) L
@@ -62,14 +62,14 @@ func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twi
 	next = t
 	if !draft {
 		next.Main, g = t.Promoted(ask).Grant(now, ask)
-		booked = spends(ask, g) && t.HasDraft(other)
+		booked = takesTokens(ask, g) && t.HasDraft(other)
 		if booked {
 			next.Draft = t.Draft.chargeGrant(now, other, ask, g)
 		}
 		return next, g, booked
 	}
 	next.Draft, g = t.Started(ask).Grant(now, ask)
-	booked = spends(ask, g)
+	booked = takesTokens(ask, g)
 	if booked {
 		next.Main = t.Main.chargeGrant(now, other, ask, g)
 	}
@@ -115,7 +115,10 @@ func (t Twins[L]) Promoted(ask Ask) L {
 	return t.Main
 }
 
-func spends(ask Ask, g Grant) bool { return g.Waiting > 0 || g.Keep > 0 || ask.Used > 0 && !g.Stale }
+// takesTokens reports whether a grant to ask takes tokens from its bucket.
+func takesTokens(ask Ask, g Grant) bool {
+	return g.Waiting > 0 || g.Keep > 0 || ask.Used > 0 && !g.Stale
+}
 
 func (l Ledger) isKnown() bool { return l.Params.Den != 0 }
 
@@ -129,26 +132,27 @@ func (l Ledger) policySet() uint64 { return policySet(l.Version) }
 
 func (l Ledger) hasFiguresOf(ask Ask) bool { return l.Params == ask.Params }
 
-// chargeGrant counts a grant of the twin to spent. The ledger takes the figures of ask unless it
-// has newer figures.
-func (l Ledger) chargeGrant(now quota.Instant, ask, spent Ask, g Grant) Ledger {
+// chargeGrant counts in this ledger a grant that the twin has made to the ask granted, and the
+// tokens that this ask reports as used. The ledger takes the figures of ask unless it has newer
+// figures.
+func (l Ledger) chargeGrant(now quota.Instant, ask, granted Ask, g Grant) Ledger {
 	if l.isKnown() && l.Version > ask.Version {
 		ask.Params, ask.Version = l.Params, l.Version
 	}
-	waiting := g.Waiting * max(spent.Cost, 1)
-	tokens := waiting + g.Keep + spent.Used
+	waiting := g.Waiting * max(granted.Cost, 1)
+	tokens := waiting + g.Keep + granted.Used
 	l = l.bringTo(now, ask)
 	l = l.withRoomFor(tokens, ask).changedFrom(l.Params, ask)
 	p, before := l.Params, l.Debt
 	// Nodes may still spend the granted tokens, so they count as leased here too.
 	most := max(p.Burst, ask.Most.Burst)
-	l.holdTokens(min(waiting, most), spent.Deadline, waitingPieces)
-	l.holdTokens(min(g.Keep, most), spent.TTL(), pieces)
+	l.holdTokens(min(waiting, most), granted.Deadline, waitingPieces)
+	l.holdTokens(min(g.Keep, most), granted.TTL(), pieces)
 	l.trimLeases(most)
 	full := before + toUnits(tokens, p.Den)
 	l.Debt = max(before, min(full, toUnits(most, p.Den)), toUnits(l.leasedTokens(), p.Den))
 	if over := ceilDiv(full-l.Debt, p.Den); over > 0 { // Go on as if the twin's limit had been lowered.
-		by := spent.Params
+		by := granted.Params
 		used := quota.State{Debt: toUnits(p.TokensIn(full)+l.Over, by.Den), Last: l.Last, Over: l.Over, Gone: l.Gone}
 		l.Over = min(l.Over+over, maxUnits)
 		l.Gone = by.GoneAfter(used, p, l.Over)
@@ -167,21 +171,23 @@ func (l WindowLedger) policySet() uint64 { return policySet(l.Version) }
 
 func (l WindowLedger) hasFiguresOf(ask Ask) bool { return l.Windows == ask.Windows }
 
-// chargeGrant counts a grant of the twin to spent at its latest possible use, even beyond the
-// quota.
-func (l WindowLedger) chargeGrant(now quota.Instant, ask, spent Ask, g Grant) WindowLedger {
+// chargeGrant counts in this ledger a grant that the twin has made to the ask granted, also beyond
+// the quota. The tokens count as leased tokens do; see quota.Windows.Lend. The ledger takes the
+// figures of ask unless it has newer figures.
+func (l WindowLedger) chargeGrant(now quota.Instant, ask, granted Ask, g Grant) WindowLedger {
 	if l.isKnown() && l.Version > ask.Version {
 		ask.Windows, ask.Version = l.Windows, l.Version
 	}
 	l = l.At(now, ask)
 	w, h := l.Windows, &l.History
-	if n := g.Waiting * max(spent.Cost, 1); n > 0 {
-		w.Lend(h, h.Last+quota.Instant(spent.Deadline), n)
+	if n := g.Waiting * max(granted.Cost, 1); n > 0 {
+		w.Lend(h, h.Last+quota.Instant(granted.Deadline), n)
 	}
 	if g.Keep > 0 { // Not further ahead than the ledger's own leases.
-		w.Lend(h, h.Last+quota.Instant(min(spent.TTL(), TTL(ask.Params))), g.Keep)
+		w.Lend(h, h.Last+quota.Instant(min(granted.TTL(), TTL(ask.Params))), g.Keep)
 	}
-	w.Keep(h, spent.Windows.Reach())
+	// The twin may have the longer window: keep the marks for as long as its window counts them.
+	w.Keep(h, granted.Windows.Reach())
 	w.Saturate(h)
 	w.Advance(h, h.Last)
 	return l

@@ -107,7 +107,7 @@ func joinOrders(a, b Orders) (joined Orders) {
 	}
 	// For each scope take the order of the later change.
 	seen := map[scope]bool{}
-	ofA, ofB := true, true
+	equalsA, equalsB := true, true
 	for _, about := range scopes {
 		if seen[about] {
 			continue
@@ -117,19 +117,19 @@ func joinOrders(a, b Orders) (joined Orders) {
 		if other := b.lastChange(about); other.Revision > last.Revision {
 			from, last = b, other
 		}
-		is := orderFor(from.List, about)
-		if is != nil {
-			joined.List = append(joined.List, *is)
+		order := orderFor(from.List, about)
+		if order != nil {
+			joined.List = append(joined.List, *order)
 		}
 		joined.Changed = append(joined.Changed, last)
-		ofA = ofA && isSameOrder(is, orderFor(a.List, about))
-		ofB = ofB && isSameOrder(is, orderFor(b.List, about))
+		equalsA = equalsA && isSameOrder(order, orderFor(a.List, about))
+		equalsB = equalsB && isSameOrder(order, orderFor(b.List, about))
 	}
-	// If the result equals one of the lists, keep that list's order and stamp.
+	// If the result equals one of the lists, keep the sequence and the stamp of that list.
 	switch {
-	case ofA && joined.Swept == a.Swept:
-		joined.List = a.List // In the order of a.
-	case ofB && joined.Swept == b.Swept:
+	case equalsA && joined.Swept == a.Swept:
+		joined.List = a.List
+	case equalsB && joined.Swept == b.Swept:
 		joined.List, joined.Stamp = b.List, b.Stamp
 	default: // Two replicas that join the same lists get the same ID.
 		joined.Revision++
@@ -151,8 +151,8 @@ func joinedID(a, b string) string {
 // joinDocuments returns a document with the orders and bans of both documents. For each scope it
 // takes the later order or lifting, for each key the later ban or lifting; it takes the changed
 // buckets of both. Later means the higher revision, because each change is made on top of all
-// changes that its replica knows. With equal revisions a ban wins over a lifting. joinDocuments(a,
-// b) equals join(b, a). dropped is the number of bans without room.
+// changes that its replica knows. With equal revisions a ban wins over a lifting. To swap a and b
+// does not change the result. dropped is the number of bans without room.
 func joinDocuments(a, b Document, now time.Time) (d Document, dropped int) {
 	d = Document{Revision: max(a.Revision, b.Revision), Orders: joinOrders(a.Orders, b.Orders)}
 	d.Freed = joinFreed(a.Freed, b.Freed, now)

@@ -38,9 +38,10 @@ type Service struct {
 	// lost is called when the store has lost something, or has no room for it. The lock changing
 	// guards it.
 	lost func()
-	// unsaid is true if orders or bans were given back to the store and no answer came. The lock
-	// changing guards it.
-	unsaid bool
+	// restoreUnlogged is true if lost orders or bans were given back to the store and no answer
+	// came: perhaps the store has them, and the log does not say so yet. The lock changing guards
+	// it.
+	restoreUnlogged bool
 	// failing is true if the last exchange with the store failed. The lock changing guards it.
 	failing bool
 
@@ -100,7 +101,7 @@ func (s *Service) Unreached(ctx context.Context, err error) {
 func (s *Service) current(revision uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.loaded && !s.unsaved && !s.unsaid && revision == s.held.Revision
+	return s.loaded && !s.unsaved && !s.restoreUnlogged && revision == s.held.Revision
 }
 
 // noteStore records whether the exchange with the store succeeded. The caller holds changing.
@@ -134,7 +135,7 @@ func (s *Service) exchange(ctx context.Context) error {
 	// Read the document, unless its revision is known.
 	s.mu.Lock()
 	held, unsaved, known := s.held, s.unsaved, uint64(0)
-	if s.loaded && !unsaved && !s.unsaid {
+	if s.loaded && !unsaved && !s.restoreUnlogged {
 		known = held.Revision
 	}
 	s.mu.Unlock()
@@ -148,8 +149,8 @@ func (s *Service) exchange(ctx context.Context) error {
 	// If the store has all changes, use its document.
 	merged, dropped := joinDocuments(held, stored, s.now())
 	if merged.is(stored) && stored.Revision >= held.Revision && (!unsaved || stored.is(held)) {
-		if s.unsaid {
-			s.sayRegained(stored, 0)
+		if s.restoreUnlogged {
+			s.logRestore(stored, 0)
 		}
 		return s.putInForce(stored, true)
 	}
@@ -162,9 +163,9 @@ func (s *Service) exchange(ctx context.Context) error {
 	return s.storeJoined(ctx, held, stored, merged)
 }
 
-// storeJoined stores the joined document, since the store lacks changes of this replica: changes
-// that were made while the store was away, or that the store has lost. The audit entries of changes
-// that later changes have replaced are stored too.
+// storeJoined stores the joined document. The store lacks changes of this replica, because they
+// were made while the store was away, or because the store has lost them. If the store has later
+// changes that replace them, storeJoined still stores their audit entries.
 func (s *Service) storeJoined(ctx context.Context, held, stored, merged Document) error {
 	entries := s.entries
 	if !s.unsaved {
@@ -176,10 +177,13 @@ func (s *Service) storeJoined(ctx context.Context, held, stored, merged Document
 	if !merged.is(held) || merged.Revision <= stored.Revision {
 		merged.Revision++ // Nodes may have another document with this number.
 	}
+	// Changed buckets that a node may have skipped get new revisions, too.
 	merged.Revision = merged.Freed.renewRevisions(merged.Revision, held.Freed, stored.Freed)
 	write := Write{Expected: stored.Revision, Document: merged, Entries: entries}
 	if err := s.store.WriteEnforcement(ctx, write); err != nil {
-		s.unsaid = !s.unsaved && !errors.Is(err, errs.Conflict)
+		// Perhaps the store has taken the document, and only its answer is lost. Then the next
+		// exchange logs the restore.
+		s.restoreUnlogged = !s.unsaved && !errors.Is(err, errs.Conflict)
 		return err
 	}
 	// Log the result.
@@ -188,16 +192,16 @@ func (s *Service) storeJoined(ctx context.Context, held, stored, merged Document
 		s.log.Warn("a later change has replaced the orders made while the store was away; the later change stays",
 			append(merged.logFacts(stored.Revision), "by", stored.Orders.By)...)
 	case !s.unsaved:
-		s.sayRegained(merged, stored.Revision)
+		s.logRestore(merged, stored.Revision)
 	default:
 		s.log.Info("the orders made while the store was away are stored", merged.logFacts(stored.Revision)...)
 	}
 	return s.putInForce(merged, true)
 }
 
-// sayRegained logs that the store has its lost changes back.
-func (s *Service) sayRegained(now Document, replaces uint64) {
-	s.unsaid = false
+// logRestore logs that the store has its lost changes back, and calls lost.
+func (s *Service) logRestore(now Document, replaces uint64) {
+	s.restoreUnlogged = false
 	s.log.Warn("the store had lost orders or bans; this replica has given back the orders and bans that it knew",
 		now.logFacts(replaces)...)
 	s.lost()
@@ -229,7 +233,7 @@ func (s *Service) putInForce(d Document, saved bool) error {
 }
 
 // Held returns the document in force on this replica, and whether the store has it. The error is
-// ErrUnknown before the store has been reached, unless an order was given since.
+// ErrUnknown if this replica has not reached the store yet and has no unsaved change.
 func (s *Service) Held() (d Document, durable bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,8 +244,8 @@ func (s *Service) Held() (d Document, durable bool, err error) {
 }
 
 // changeDocument makes a new document from the document in force. Nodes of this replica get it at
-// once, even if it cannot be stored: then it is not durable. changeDocument calls edit again if
-// another writer was faster, and returns its errors.
+// once, even if it cannot be stored. It reports whether the store has the document. It calls edit
+// again if another writer has changed the store meanwhile, and returns the errors of edit.
 func (s *Service) changeDocument(
 	ctx context.Context, dryRun bool, edit func(d *Document, known bool, stamp Stamp) (audit.Entry, error),
 ) (Document, bool, error) {

@@ -47,7 +47,7 @@ func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 		return nil, err
 	}
 	held, _ := s.Active()
-	s.sayIfRestored(state, held)
+	s.logIfRestored(state, held)
 	switch {
 	// Nothing has changed, or this replica has nothing yet.
 	case held.Current == nil && state.Current == 0:
@@ -73,7 +73,7 @@ func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 func (s *Service) Follow(ctx context.Context, state *State) error {
 	if state != nil {
 		held, _ := s.Active()
-		s.sayIfRestored(*state, held)
+		s.logIfRestored(*state, held)
 		if held.Current == nil && state.Current == 0 || held.Current != nil && state.same(held.State) {
 			return nil
 		}
@@ -175,12 +175,12 @@ func (s *Service) restoreStore(ctx context.Context, has State, held Active) (*Co
 	}
 	given := restored{had: has.Current, to: step.To}
 	if err == nil {
-		s.sayRestored(given, held)
+		s.logRestore(given, held)
 		return held.Current, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unsaid = &given
+	s.unlogged = &given
 	return held.Current, err
 }
 
@@ -190,21 +190,22 @@ type restored struct {
 	to  State
 }
 
-func (s *Service) sayRestored(given restored, held Active) {
+// logRestore logs that the store has its lost version back, and forgets the other versions.
+func (s *Service) logRestore(given restored, held Active) {
 	s.forget(held)
 	s.log.Warn("the store had lost the current version of the policy set; this control plane has given it back",
 		"had", given.had, "version", given.to.Current, "summary", held.Current.Version.Summary)
 }
 
-// sayIfRestored logs a restore without an answer, if the store turns out to have the restored
+// logIfRestored logs a restore without an answer, if the store turns out to have the restored
 // version.
-func (s *Service) sayIfRestored(state State, held Active) {
+func (s *Service) logIfRestored(state State, held Active) {
 	s.mu.Lock()
-	given := s.unsaid
-	s.unsaid = nil
+	given := s.unlogged
+	s.unlogged = nil
 	s.mu.Unlock()
 	if given != nil && state.Current == given.to.Current && state.Digest == given.to.Digest {
-		s.sayRestored(*given, held)
+		s.logRestore(*given, held)
 	}
 }
 
@@ -299,8 +300,8 @@ func (s *Service) noteLost(held Active, state State) {
 		"version", state.Current, "digest", state.Digest)
 }
 
-// forget drops all remembered versions except the given versions: the store may use their numbers
-// for other versions now.
+// forget drops all remembered versions except the given versions, because the store may use their
+// numbers for other versions now. It calls lost.
 func (s *Service) forget(but Active) {
 	s.mu.Lock()
 	clear(s.versions)

@@ -34,8 +34,9 @@ type Service struct {
 	versions map[uint64]*Compiled
 	// taken is the highest number that a node has reported.
 	taken uint64
-	// unsaid is a restore of the store whose answer did not come; nil if there is none.
-	unsaid *restored
+	// unlogged is a restore of the store whose answer did not come: perhaps the store has it, and
+	// the log does not say so yet. It is nil if there is none.
+	unlogged *restored
 
 	log  *slog.Logger
 	lost func()

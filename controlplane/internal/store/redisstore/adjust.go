@@ -75,8 +75,9 @@ func (s *Store) readBucket(ctx context.Context, key string, tag byte) (raw twins
 	if err != nil {
 		return raw, 0, 0, err
 	}
-	if len(reply) != 4 {
-		return raw, 0, 0, fmt.Errorf("cannot read the script's answer: it has %d values", len(reply))
+	const values = 4
+	if len(reply) != values {
+		return raw, 0, 0, fmt.Errorf("cannot read the script's answer: it has %d values, not %d", len(reply), values)
 	}
 	at, err := strconv.ParseInt(reply[3], 10, 64)
 	if err != nil {

@@ -27,20 +27,19 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	ctx = gather.Outlast(ctx, nil)
 	// Ask the servers of all tags at the same time.
 	shards := splitByTag(items)
-	ends := make([]end, len(shards))
+	outcomes := make([]outcome, len(shards))
 	grants := make([]lease.Grant, len(items))
 	var wait sync.WaitGroup
 	for k := range shards {
 		if k+1 == len(shards) { // The last shard, mostly the only shard, needs no goroutine.
-			ends[k] = s.grantShard(ctx, shards[k], grants)
+			outcomes[k] = s.grantShard(ctx, shards[k], grants)
 			break
 		}
-		wait.Go(func() { ends[k] = s.grantShard(ctx, shards[k], grants) })
+		wait.Go(func() { outcomes[k] = s.grantShard(ctx, shards[k], grants) })
 	}
 	wait.Wait()
-	// Report the outcomes to the breakers.
-	s.leaveAll(ctx, ends)
-	cause := worstFailure(ends)
+	s.reportOutcomes(ctx, outcomes)
+	cause := findCause(outcomes)
 	if cause == nil {
 		allOrNothing(items, grants, nil)
 		return grants, nil
@@ -50,11 +49,11 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	}
 	// Name the items without an answer.
 	partial := &leases.Partial{Away: make([]time.Duration, len(items)), Cause: cause}
-	for k, e := range ends {
-		if e.err == nil {
+	for k, o := range outcomes {
+		if o.err == nil {
 			continue
 		}
-		away := max(s.breakers.Failing(e.server), time.Microsecond)
+		away := max(s.breakers.Failing(o.server), time.Microsecond)
 		for _, i := range shards[k].which {
 			partial.Away[i] = away
 		}
@@ -87,57 +86,59 @@ func splitByTag(items []leases.Item) []shard {
 }
 
 // grantShard runs a script for the items of one tag, unless the breaker of its server is open.
-func (s *Store) grantShard(ctx context.Context, of shard, grants []lease.Grant) (e end) {
-	e.server, e.err = s.enterServer(ctx, lostKey(of.tag))
-	if e.err != nil {
-		return e
+func (s *Store) grantShard(ctx context.Context, of shard, grants []lease.Grant) (o outcome) {
+	o.server, o.err = s.findServer(ctx, lostKey(of.tag))
+	if o.err != nil {
+		return o
 	}
-	e.tried = true
+	o.called = true
 	some, err := s.grantTogether(ctx, &s.lines[of.tag], of.items)
-	e.err = err
+	o.err = err
 	if partial := (*leases.Partial)(nil); errors.As(err, &partial) {
-		e.err = partial.Cause // A tag is answered as a whole or not at all.
+		o.err = partial.Cause // A tag is answered as a whole or not at all.
 	}
 	for k, g := range some {
 		grants[of.which[k]] = g
 	}
-	return e
+	return o
 }
 
-// end is the outcome of the script for one tag.
-type end struct {
+// outcome is the outcome of the script for one tag.
+type outcome struct {
 	server string
-	tried  bool
+	// called is true if the server was called, and not skipped because of its breaker.
+	called bool
 	err    error
 }
 
-// worstFailure returns a failure of a request's scripts; nil if there was none. It prefers a
-// failure that no other request reports too.
-func worstFailure(ends []end) (cause error) {
-	for _, e := range ends {
-		if e.err != nil && (cause == nil || gather.IsShared(cause)) {
-			cause = e.err
+// findCause returns a failure of a request's scripts; nil if there was none. It prefers a failure
+// that no other request reports too.
+func findCause(outcomes []outcome) (cause error) {
+	for _, o := range outcomes {
+		if o.err != nil && (cause == nil || gather.IsShared(cause)) {
+			cause = o.err
 		}
 	}
 	return cause
 }
 
-// leaveAll counts all scripts of one request as one call to each server. If one of them was
-// answered, the server has answered. The scripts waited at the same time, so several late answers
-// are one piece of evidence. A script that several requests share is counted by one of these
-// requests.
-func (s *Store) leaveAll(ctx context.Context, ends []end) {
+// reportOutcomes reports the scripts of one request to the breakers, as one call to each server. If
+// a server has answered any of its scripts, it counts as answering. Late scripts of one server
+// count as one failure, because they waited at the same time. If several requests shared a failed
+// script, only one of these requests reports the failure.
+func (s *Store) reportOutcomes(ctx context.Context, outcomes []outcome) {
 	servers := map[string]error{}
-	for _, e := range ends {
-		if !e.tried || gather.IsShared(e.err) {
+	for _, o := range outcomes {
+		if !o.called || gather.IsShared(o.err) {
 			continue
 		}
-		if worst, ok := servers[e.server]; !ok || worst != nil && (e.err == nil || isAnswer(e.err)) {
-			servers[e.server] = e.err
+		best, known := servers[o.server]
+		if !known || best != nil && (o.err == nil || isAnswer(o.err)) {
+			servers[o.server] = o.err
 		}
 	}
 	for server, err := range servers {
-		s.leaveServer(ctx, server, err)
+		s.reportCall(ctx, server, err)
 	}
 }
 

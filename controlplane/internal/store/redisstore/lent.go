@@ -188,7 +188,7 @@ func (s *Store) giveBack(ctx context.Context, p *part) error {
 	s.log.Warn("Redis may have lost permits of requests in flight: "+
 		"this control plane gives back the permits that it knows",
 		"permits_of", len(claims), "in_doubt_for", time.Duration(known)*time.Microsecond)
-	s.looks.Go(func() {
+	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(s.closing, time.Duration(inflight.TTL)*time.Microsecond)
 		defer cancel()
 		s.claimAgain(ctx, claims)

@@ -74,7 +74,7 @@ func (s *Store) lostNow(at quota.Instant) {
 	if s.closing.Err() != nil || !s.laying.CompareAndSwap(false, true) {
 		return
 	}
-	s.looks.Go(func() {
+	s.background.Go(func() {
 		defer s.laying.Store(false)
 		ctx, cancel := context.WithTimeout(s.closing, ioTimeout)
 		defer cancel()

@@ -34,7 +34,8 @@ func (s *Store) Holders(ctx context.Context, bucket keyhash.Key) (l inflight.Led
 		return l, 0, err
 	}
 	if len(reply)%fields != 1 {
-		return l, 0, fmt.Errorf("cannot read the script's answer: it has %d values", len(reply))
+		return l, 0, fmt.Errorf("cannot read the script's answer: it has %d values, not 1 and %d for each holder",
+			len(reply), fields)
 	}
 	at, err := strconv.ParseInt(reply[0], 10, 64)
 	for reply = reply[1:]; err == nil && len(reply) > 0; reply = reply[fields:] {

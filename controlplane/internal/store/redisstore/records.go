@@ -56,7 +56,7 @@ func (s *Store) Read(
 	}
 	reply, state, err := s.readTopic(ctx, t, args)
 	if err == nil && len(reply) != len(keys) {
-		err = fmt.Errorf("cannot read the script's answer: it has %d records", len(reply))
+		err = fmt.Errorf("cannot read the script's answer: it has %d records, not %d", len(reply), len(keys))
 	}
 	if err != nil {
 		return nil, state, err
@@ -86,7 +86,8 @@ func (s *Store) readTopic(
 	}
 	const head = 7
 	if len(reply) < head {
-		return nil, state, fmt.Errorf("cannot read the script's answer: it has %d values", len(reply))
+		return nil, state, fmt.Errorf("cannot read the script's answer: it has %d values, not %d or more",
+			len(reply), head)
 	}
 	numbers, err := parseUints(reply[:head])
 	if err != nil {
@@ -132,7 +133,7 @@ func (s *Store) Since(
 ) (changes []docs.Record, state docs.State, err error) {
 	reply, state, err := s.readTopic(ctx, t, []any{"since", strconv.FormatUint(after, 10), limit})
 	if err == nil && len(reply)%3 != 0 {
-		err = fmt.Errorf("cannot read the script's answer: it has %d values", len(reply))
+		err = fmt.Errorf("cannot read the script's answer: it has %d values, not 3 for each change", len(reply))
 	}
 	for at := 0; err == nil && at < len(reply); at += 3 {
 		var r docs.Record

@@ -101,11 +101,11 @@ type Store struct {
 	far   distances
 	// other is the error about a store of another protocol; nil while the store is used.
 	other atomic.Pointer[errs.Error]
-	// closing ends when the store is closed; looks are the checks in the background.
-	closing context.Context
-	close   context.CancelFunc
-	looks   sync.WaitGroup
-	laying  atomic.Bool
+	// closing ends when the store is closed. background has the goroutines that Close waits for.
+	closing    context.Context
+	close      context.CancelFunc
+	background sync.WaitGroup
+	laying     atomic.Bool
 
 	mu        sync.Mutex
 	known     bool // a secret was seen, so a missing secret is a loss
@@ -190,9 +190,9 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	s.client.AddHook(lanes{s.people})
 	// Follow the primary, or the addresses of server names.
 	if l.sentinels != nil {
-		l.sentinels.askSentinels(s.closing, func(f func()) { s.looks.Go(f) })
+		l.sentinels.askSentinels(s.closing, func(f func()) { s.background.Go(f) })
 	} else {
-		s.looks.Go(func() { every.Period(s.closing, namesEvery, l.names.follow) })
+		s.background.Go(func() { every.Period(s.closing, namesEvery, l.names.follow) })
 	}
 	return s, nil
 }
@@ -211,7 +211,7 @@ func (s *Store) setGrant(source string) { s.grant, s.source = redis.NewScript(so
 // has closed before is no error.
 func (s *Store) Close() error {
 	s.close()
-	s.looks.Wait()
+	s.background.Wait()
 	err := errors.Join(s.client.Close(), s.people.Close())
 	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return nil

@@ -21,18 +21,19 @@ const leastLook = 100 * time.Millisecond
 // request waits, finds out whether it is back. A single server is not guarded here: the service of
 // leases guards it.
 func (s *Store) guarded(ctx context.Context, key string, call func() error) error {
-	server, err := s.enterServer(ctx, key)
+	server, err := s.findServer(ctx, key)
 	if err != nil {
 		return err
 	}
 	err = call()
-	s.leaveServer(ctx, server, err)
+	s.reportCall(ctx, server, err)
 	return err
 }
 
-// enterServer finds the server of a key. Its error is errAway if the breaker of the server is open.
-// Without an error, call leaveServer at the end of the call.
-func (s *Store) enterServer(ctx context.Context, key string) (server string, err error) {
+// findServer finds the server of a key. The error is errAway if the breaker of the server is open.
+// Without an error, call reportCall after the call to the server. A single server has no name and
+// no breaker.
+func (s *Store) findServer(ctx context.Context, key string) (server string, err error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return "", nil
@@ -49,8 +50,8 @@ func (s *Store) enterServer(ctx context.Context, key string) (server string, err
 	return server, nil
 }
 
-// leaveServer reports the end of a call to the breaker of the server.
-func (s *Store) leaveServer(ctx context.Context, server string, err error) {
+// reportCall reports the outcome of a call to the breaker of the server.
+func (s *Store) reportCall(ctx context.Context, server string, err error) {
 	switch {
 	case server == "" || access.IsForPeople(ctx): // A wait for people's connections is no evidence about the server.
 	case errors.Is(ctx.Err(), context.Canceled): // A caller that went away is no evidence about the server.
@@ -82,7 +83,7 @@ func (s *Store) probeServer(server string, primary *redis.Client, key string) {
 	if s.closing.Err() != nil || !s.breakers.Allow(server) {
 		return
 	}
-	s.looks.Go(func() {
+	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(s.closing, s.lookTime())
 		defer cancel()
 		err := primary.Get(ctx, key).Err()

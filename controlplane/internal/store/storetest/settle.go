@@ -13,8 +13,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// settling returns an ask that reserves tokens of a sliding log of five in 15 minutes.
-func settling(t *testing.T, a quota.Algorithm, units, waiting, cost int64, name uint64) leases.Item {
+// reservingItem returns an item of a limit of units in 15 minutes, by the algorithm a. Each of its
+// waiting requests reserves cost tokens under the name; a name of 0 reserves nothing.
+func reservingItem(t *testing.T, a quota.Algorithm, units, waiting, cost int64, name uint64) leases.Item {
 	length := 15 * quota.Minute
 	var w quota.Windows
 	var err error
@@ -33,7 +34,7 @@ func settling(t *testing.T, a quota.Algorithm, units, waiting, cost int64, name 
 	}}
 }
 
-// settle settles a reservation, and returns whether the store knew it.
+// settle settles a reservation, and reports whether the store knew it.
 func (s *Instance) settle(t *testing.T, it leases.Item, one leases.Settlement) bool {
 	t.Helper()
 	return s.settlement(t, it, one).Waiting == 1
@@ -71,11 +72,11 @@ type adjusted[L any] interface {
 
 // playSettlements plays random grants and settlements, changes of operators and a restart. Some
 // settlements are doubled, late or of unknown names. It compares each answer with a ledger in Go.
-// With own, callers bring their own limits.
+// If own is true, callers bring their own limits.
 func playSettlements[L adjusted[L]](t *testing.T, s *Instance, a quota.Algorithm, own bool, ledger L) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
-	item := settling(t, a, 60, 0, 1, 0)
+	item := reservingItem(t, a, 60, 0, 1, 0)
 	item.Bucket[5] = byte(a)
 	now := Base + quota.Instant(a)*quota.Instant(quota.Day)
 	if own {
@@ -197,22 +198,23 @@ func ownFigures(t *testing.T, r *rand.Rand, p quota.Params) quota.Params {
 	return own
 }
 
-// testSettledOnce settles the same reservations from many goroutines at once, while others are
-// granted.
+// testSettledOnce settles the same reservations from many goroutines at once, while the store
+// grants tokens to other requests.
 func testSettledOnce(t *testing.T, s *Instance) {
 	ctx := testContext(t)
-	it := settling(t, quota.SlidingLog, 20, 10, 1, 99)
+	it := reservingItem(t, quota.SlidingLog, 20, 10, 1, 99)
 	if g := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{it}))[0]; g.Waiting != 10 {
 		t.Fatalf("%+v", g)
 	}
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	settled, others := 0, int64(0)
+	// Each goroutine settles all ten reservations, and two of them also ask for other tokens.
 	for i := range 8 {
 		wait.Go(func() {
 			for nth := range int64(10) {
 				if i%4 == 0 {
-					other := settling(t, quota.SlidingLog, 20, 1, 1, uint64(1000+100*int64(i)+nth))
+					other := reservingItem(t, quota.SlidingLog, 20, 1, 1, uint64(1000+100*int64(i)+nth))
 					g, err := s.Grant(ctx, []leases.Item{other})
 					if err != nil {
 						t.Error(err)
@@ -242,22 +244,25 @@ func testSettledOnce(t *testing.T, s *Instance) {
 	if settled != 10 {
 		t.Errorf("%d settlements of ten reservations", settled)
 	}
-	probe := settling(t, quota.SlidingLog, 20, 0, 1, 0)
+	probe := reservingItem(t, quota.SlidingLog, 20, 0, 1, 0)
 	if g := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{probe}))[0]; g.Level != 20-others {
-		t.Errorf("%d of 20 are left beside %d that were granted and not settled", g.Level, others)
+		t.Errorf("the bucket of 20 has %d tokens after grants of %d tokens that are not settled", g.Level, others)
 	}
 }
 
-// testSettlementsTravelTogether sends one call with settlements of several buckets, one of them
-// twice, and a request for tokens. Each is answered as if it came alone, in their order.
+// testSettlementsTravelTogether sends one call with settlements and requests for tokens of two
+// buckets. The store answers the items in their order, as if each of them came alone.
 func testSettlementsTravelTogether(t *testing.T, s *Instance) {
 	var call []leases.Item
 	for i, a := range []quota.Algorithm{quota.TokenBucket, quota.SlidingLog} {
-		it := settling(t, a, 6, 2, 3, 500)
+		// Two requests reserve 3 tokens each: the bucket of 6 is empty.
+		it := reservingItem(t, a, 6, 2, 3, 500)
 		it.Bucket[5] = byte(i)
 		if g := s.one(t, it); g.Waiting != 2 {
 			t.Fatalf("%v: %+v", a, g)
 		}
+		// The first request costs 1 and gives back 2 tokens, so 2 of 3 other requests get a token.
+		// The second request costs 4, a token more than it reserved.
 		ask := it
 		ask.Ask.Waiting, ask.Ask.Cost, ask.Ask.Reserved = 3, 1, 501
 		it.Ask.Waiting, it.Ask.Reserved, it.Kind = 0, 0, wire.KindSettle
@@ -269,16 +274,19 @@ func testSettlementsTravelTogether(t *testing.T, s *Instance) {
 		call = append(call, first, again, ask, second, unknown)
 	}
 	got := must[[]lease.Grant](t)(s.Grant(testContext(t), call))
+	// A settlement is answered with 1 if the store knew the reservation, and with 0 if it has no
+	// such reservation any more. The requests for tokens are answered with the admitted requests.
 	for i, want := range []int64{1, 0, 2, 1, 0, 1, 0, 2, 1, 0} {
 		if got[i].Waiting != want {
 			t.Errorf("item %d: %+v, want %d", i, got[i], want)
 		}
 	}
+	// Each bucket owes a token, so it admits no request.
 	for _, i := range []int{2, 7} {
-		look := call[i]
-		look.Ask.Waiting, look.Ask.Reserved = 1, 0
-		if g := s.one(t, look); g.Waiting != 0 || g.Level != 0 {
-			t.Errorf("%v: %+v is left where a token is owed", look.Ask.Windows.Algorithm, g)
+		next := call[i]
+		next.Ask.Waiting, next.Ask.Reserved = 1, 0
+		if g := s.one(t, next); g.Waiting != 0 || g.Level != 0 {
+			t.Errorf("%v: a bucket that owes a token answers %+v", next.Ask.Windows.Algorithm, g)
 		}
 	}
 }
@@ -293,7 +301,7 @@ func testLostReservations(t *testing.T, s *Instance) {
 	algorithms := []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}
 	items := make([]leases.Item, len(algorithms))
 	for i, a := range algorithms {
-		items[i] = settling(t, a, 60, 2, 10, uint64(700+i))
+		items[i] = reservingItem(t, a, 60, 2, 10, uint64(700+i))
 		items[i].Bucket[7] = byte(i)
 		s.SetClock(now)
 		if g := s.one(t, items[i]); g.Waiting != 2 {
@@ -326,9 +334,9 @@ func testLostReservations(t *testing.T, s *Instance) {
 // testDraftsAreSettled settles a bucket that a rollout counts twice: both ledgers change.
 func testDraftsAreSettled(t *testing.T, s *Instance) {
 	for i, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow} {
-		it := settling(t, a, 6, 1, 3, 600)
+		it := reservingItem(t, a, 6, 1, 3, 600)
 		it.Bucket[6] = byte(i)
-		draft := settling(t, a, 9, 0, 1, 0).Ask
+		draft := reservingItem(t, a, 9, 0, 1, 0).Ask
 		draft.Version = it.Ask.Version + 1<<lease.EpochBits
 		it.Twin = &draft
 		if g := s.one(t, it); g.Waiting != 1 {

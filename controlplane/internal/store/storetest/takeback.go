@@ -12,9 +12,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// lending returns an ask that keeps tokens of a limit with a window.
-func lending(t *testing.T, a quota.Algorithm, units int64, length quota.Span) leases.Item {
-	it := settling(t, a, units, 0, 1, 0)
+// leasedItem returns an item of a bucket whose tokens two nodes lease.
+func leasedItem(t *testing.T, a quota.Algorithm, units int64, length quota.Span) leases.Item {
+	it := reservingItem(t, a, units, 0, 1, 0)
 	it.Bucket = keyhash.Key{9, byte(a)}
 	it.Ask.Owing, it.Ask.Nodes = false, 2
 	it.Ask.Params = params(t, units, length, units)
@@ -75,8 +75,8 @@ func playReturns[L lease.Counted[L]](
 	g := &returning[L]{T: t, store: s, seed: rand.Uint64(), twin: twin, ledgers: ledgers}
 	g.r = rand.New(rand.NewPCG(g.seed, 1))
 	length := []quota.Span{quota.Minute, quota.Hour}[g.r.IntN(2)]
-	g.main = lending(t, a, 20+g.r.Int64N(200), length)
-	g.draft = lending(t, a, 20+g.r.Int64N(200), length).Ask
+	g.main = leasedItem(t, a, 20+g.r.Int64N(200), length)
+	g.draft = leasedItem(t, a, 20+g.r.Int64N(200), length).Ask
 	g.main.Bucket[2] = byte(salt + 1)
 	g.main.Ask.Version, g.draft.Version = 1<<lease.EpochBits, 2<<lease.EpochBits
 	g.now = Base + quota.Instant(8*salt+int(a))*quota.Instant(quota.Day)
@@ -163,7 +163,7 @@ func (g *returning[L]) giveBack() {
 // testReturnedOnce gives the same tokens back from many goroutines at once.
 func testReturnedOnce(t *testing.T, s *Instance) {
 	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.SlidingWindow} {
-		it := lending(t, a, 100, quota.Hour)
+		it := leasedItem(t, a, 100, quota.Hour)
 		it.Ask.Keep, it.Ask.Nodes = 20, 1
 		g := s.one(t, it)
 		if g.Keep != 20 || g.Term == 0 {
