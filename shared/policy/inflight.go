@@ -118,13 +118,14 @@ func (r *reader) refuseUnused(path string, n Node, key, reason string) {
 // inFlightBound returns the largest number of requests in flight at the same time, as text.
 func (l Limit) inFlightBound() string { return "at most " + inDigits(l.Quota) + " requests in flight" }
 
-// inFlightNotes returns notes for operators about limits of requests in flight that nodes Envoys
-// share.
-func (p *Policy) inFlightNotes(nodes int64) (notes []string) {
+// inFlightNotes returns notes for operators about limits of requests in flight, if a number of
+// Envoys share them.
+func (p *Policy) inFlightNotes(envoys int64) (notes []string) {
 	some, _ := p.InFlight()
 	if !some || p.Adaptive.Max > 0 {
 		return nil
 	}
+	// All limits of a policy have the same max_hold and max_wait.
 	hold, wait := quota.Span(0), quota.Span(0)
 	for _, limits := range [][]Limit{p.Limits, p.Candidate} {
 		for _, l := range limits {
@@ -136,29 +137,29 @@ func (p *Policy) inFlightNotes(nodes int64) (notes []string) {
 	if hold == 0 {
 		notes = append(notes, "a request counts for as long as it lasts")
 	} else {
-		notes = append(notes, "a request that lasts longer than "+FormatSpan(hold)+" is counted out, and reported; "+
-			"it runs on beside the limit")
+		notes = append(notes, "a request that lasts longer than "+FormatSpan(hold)+" no longer counts after that "+
+			"time, and is reported; it goes on beside the limit")
 	}
 	if wait > 0 {
 		notes = append(notes, "a request waits for a place for at most "+FormatSpan(wait)+"; in each worker no more "+
 			"requests wait than the limit allows")
 	}
 	if p.Mode == ModeLeased {
-		notes = append(notes, p.permitNotes(nodes)...)
+		notes = append(notes, p.permitNotes(envoys)...)
 	}
 	return notes
 }
 
-// permitNotes returns notes for operators about permits that are leased to nodes Envoys.
-func (p *Policy) permitNotes(nodes int64) (notes []string) {
+// permitNotes returns notes for operators about leased permits, if a number of Envoys share them.
+func (p *Policy) permitNotes(envoys int64) (notes []string) {
 	ttl := FormatSpan(inflight.TTL)
 	notes = append(notes, "the places of an Envoy that crashes are free again after "+ttl)
 	beside := "requests in flight at an Envoy that is cut off from the control plane count beside the limit from " +
 		ttl + " on"
 	for _, l := range p.Limits {
 		if l.InFlight && p.OnFailure.Position(StepShare) >= 0 {
-			beside += ", and by its share it has up to " + inDigits(inflight.Share(l.Quota, nodes)) + " (with " +
-				inDigits(nodes) + " Envoys)"
+			beside += ", and by its share it has up to " + inDigits(inflight.Share(l.Quota, envoys)) + " (with " +
+				inDigits(envoys) + " Envoys)"
 			break
 		}
 	}

@@ -82,7 +82,8 @@ func TestInFlightSaysWhatItAdmits(t *testing.T) {
 	}
 	for i, want := range []string{
 		"at most 2 000 requests in flight for each partition key on each Envoy|" +
-			"a request that lasts longer than 2m is counted out, and reported; it runs on beside the limit",
+			"a request that lasts longer than 2m no longer counts after that time, and is reported; it goes on " +
+			"beside the limit",
 		"at most 5 at once + 5 per 1s, and at most 3 requests in flight on each Envoy, in every interval|" +
 			"a request counts for as long as it lasts|" +
 			"a request waits for a place for at most 1s; in each worker no more requests wait than the limit allows",

@@ -30,22 +30,24 @@ func putFigures(dst []byte, p *policy.Policy) []byte {
 	return append(putUvarint(dst, count), places...)
 }
 
-// eachLimit calls a function with the limits of a policy in the order of a snapshot.
+// eachLimit calls each with the limits of a policy, in the order in which putPolicy writes them:
+// the limits of each tier, or the limits of the policy if it has no tiers, and then the limits of
+// the candidate. index counts them from 0.
 func eachLimit(p *policy.Policy, each func(index int64, l *policy.Limit)) {
 	index := int64(0)
-	add := func(limits []policy.Limit) {
+	callEach := func(limits []policy.Limit) {
 		for i := range limits {
 			each(index, &limits[i])
 			index++
 		}
 	}
 	if len(p.Tiers) == 0 {
-		add(p.Limits)
+		callEach(p.Limits)
 	}
 	for i := range p.Tiers {
-		add(p.LimitsOf(i))
+		callEach(p.LimitsOf(i))
 	}
-	add(p.Candidate)
+	callEach(p.Candidate)
 }
 
 func putFigure(dst []byte, f *policy.Figure) []byte {

@@ -18,27 +18,30 @@ import (
 type rows struct {
 	csv     *csv.Reader
 	columns []string
-	held    *row // read and not yet in a batch
-	// problems are all problems so far, from here and from the control plane.
+	held    *row // the row that was read and is not in a batch yet; nil if there is none
+	// problems are all problems so far, of this file and from the control plane.
 	problems []lineProblem
 	// lines has the line where each consumer was seen first, by a hash under seed.
 	lines map[uint64]int
 	seed  maphash.Seed
 }
 
+// row is a row of the file.
 type row struct {
 	item api.ConsumerItem
-	line int
-	size int
+	// line is the number of the row's line. size is about the number of its bytes in a batch.
+	line, size int
 	// problems are the problems in the row.
 	problems []lineProblem
 }
 
+// columns are the names of all columns that a file may have.
 var columns = []string{
 	"id", "source", "tier", "banned", "banned_reason", "banned_until",
 	"bypass", "bypass_reason", "bypass_until", "overrides",
 }
 
+// newRows reads the line of column names.
 func newRows(file io.Reader) (*rows, error) {
 	r := &rows{csv: csv.NewReader(&shortLines{of: file, line: 1})}
 	head, err := r.csv.Read()
@@ -65,8 +68,8 @@ func newRows(file io.Reader) (*rows, error) {
 	return r, nil
 }
 
-// readBatch reads up to a batch full of rows, from a line on, and reports whether there is more.
-// Rows with a mistake are left out.
+// readBatch reads a batch: at most batchSize rows and about batchBytes. It leaves out rows before
+// the line from, and rows with a mistake. It reports whether there are more rows.
 func (r *rows) readBatch(from int) (batch api.ConsumerBatch, lines []int, more bool) {
 	size := 0
 	for len(lines) < batchSize {
@@ -118,7 +121,7 @@ func (r *rows) readRow(from int) (*row, bool) {
 	return r.noteProblems(read, from), true
 }
 
-// noteProblems keeps the problems of a row that is wanted.
+// noteProblems notes the problems of a row, unless it is before the line from.
 func (r *rows) noteProblems(read *row, from int) *row {
 	if read.line >= from {
 		r.problems = append(r.problems, read.problems...)
@@ -126,8 +129,8 @@ func (r *rows) noteProblems(read *row, from int) *row {
 	return read
 }
 
-// noteConsumer notes a consumer, and reports where it was before if it is there twice. It keeps a
-// hash of each: files may be long.
+// noteConsumer notes a consumer. If the file has the consumer twice, it returns the line of the
+// first. It keeps only a hash of each consumer, because files may be long.
 func (r *rows) noteConsumer(item api.ConsumerItem, line int) (before int, twice bool) {
 	if item.ID == "" {
 		return 0, false
@@ -143,7 +146,7 @@ func (r *rows) noteConsumer(item api.ConsumerItem, line int) (before int, twice 
 	return before, twice
 }
 
-// readFields takes a row's fields in.
+// readFields reads a row's fields.
 func (r *rows) readFields(into *row, fields []string) {
 	var banned, bypass mark
 	for i, name := range r.columns {
@@ -188,8 +191,10 @@ func (r *row) noteProblem(column string, err error) {
 	}
 }
 
-// mark is a ban or a bypass, spread over columns.
+// mark is a ban or a bypass, which takes several columns.
 type mark struct {
+	// on is true if the column banned or bypass says yes, off if it says no. Both are false if it
+	// is empty.
 	on, off bool
 	api.ConsumerMark
 }
@@ -197,9 +202,13 @@ type mark struct {
 // truths are the values that the columns banned and bypass may have.
 var truths = map[string]bool{"true": true, "yes": true, "false": false, "no": false}
 
+// setColumn reads one of the mark's columns: banned or bypass itself, the reason, or the end. An
+// empty column changes nothing.
 func (m *mark) setColumn(column, text string) error {
+	if text == "" {
+		return nil
+	}
 	switch {
-	case text == "":
 	case strings.HasSuffix(column, "_reason"):
 		m.Reason = text
 	case strings.HasSuffix(column, "_until"):
@@ -227,14 +236,14 @@ func (m *mark) answer() *api.ConsumerMark {
 	return &m.ConsumerMark
 }
 
-// maxLine bounds a line of the file: all fields of a consumer have room in it many times.
+// maxLine is the largest number of bytes of a line: many times the longest possible consumer.
 const maxLine = 1 << 20
 
 // shortLines refuses a file with a line that is too long, before the line is in memory. Such a file
 // may not be CSV at all.
 type shortLines struct {
 	of io.Reader
-	// line is the number of the present line, and read is the number of its bytes that were read.
+	// line is the number of the current line, and read is the number of bytes read of it.
 	line, read int
 }
 

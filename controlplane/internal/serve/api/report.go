@@ -17,10 +17,9 @@ import (
 // offencesPatience and twice touchPatience are less than a node waits for the answer to a report.
 const offencesPatience = 500 * time.Millisecond
 
-// report takes in the sections of a report of a worker. Only offences must not be lost: if the
-// store does not take them, the answer is 202, and the node sends them again. The other sections
-// are taken all the same, and not sent again because of that. Offences come before the sections
-// that wait for the store too.
+// report takes the sections of a worker's report. Only offences must not be lost: if the store does
+// not take them, the answer is 202, and the node sends only the offences again. The offences come
+// first, because other sections wait for the store, too.
 func (s *server) report(c echo.Context) error {
 	body, err := s.readBody(c, wire.MaxReport)
 	if err != nil {
@@ -53,8 +52,8 @@ func (s *server) report(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// noteLadder notes on which steps of its failure ladder a node is. A store that is away is no
-// reason to refuse it.
+// noteLadder stores on which steps of its failure ladder a node is. A failure of the store is only
+// logged.
 func (s *server) noteLadder(c echo.Context, r *wire.Report) {
 	boot := strconv.FormatUint(r.Boot, 16)
 	if !s.mayNote(c, string(r.Node), boot) {
@@ -67,30 +66,34 @@ func (s *server) noteLadder(c echo.Context, r *wire.Report) {
 	}
 }
 
-// reportedLadder returns a node's ladder with the policies' names. It leaves out policies of a
-// version that this replica does not know.
+// reportedLadder returns a node's ladder with the names of the policies: the nodes.MaxSteps highest
+// steps, and the number of the other policies on a step. It sorts r.Steps. If the version of the
+// policy set cannot be read, the ladder names no policy.
 func (s *server) reportedLadder(ctx context.Context, r *wire.Ladder) nodes.Reported {
-	said := nodes.Reported{State: r.Worst.String()}
+	reported := nodes.Reported{State: r.Worst.String()}
+	// Find the version of the policy set that the node applies.
 	set, _ := s.config.Policies.Current()
 	if len(r.Steps) > 0 && (set == nil || set.Version.Number != r.Version) {
 		var err error
 		set, err = s.config.Policies.At(ctx, r.Version)
 		if err != nil {
-			return said
+			return reported
 		}
 	}
+	// Name the policies, the highest steps first.
 	slices.SortStableFunc(r.Steps, func(a, b wire.PolicyStep) int { return int(b.Step) - int(a.Step) })
 	for _, step := range r.Steps {
 		switch {
 		case int(step.Policy) >= len(set.Set.Policies) || step.Step == policy.StepGround:
-		case len(said.Steps) == nodes.MaxSteps:
-			said.MoreSteps++
+			// The policy does not exist, or is on no step.
+		case len(reported.Steps) == nodes.MaxSteps:
+			reported.MoreSteps++
 		default:
-			if said.Steps == nil {
-				said.Steps = map[string]string{}
+			if reported.Steps == nil {
+				reported.Steps = map[string]string{}
 			}
-			said.Steps[set.Set.Policies[step.Policy].Name] = step.Step.String()
+			reported.Steps[set.Set.Policies[step.Policy].Name] = step.Step.String()
 		}
 	}
-	return said
+	return reported
 }
