@@ -12,7 +12,7 @@ RUN go mod download
 FROM source AS build-controlplane
 ARG VERSION=dev
 COPY . .
-RUN CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /weir ./controlplane
+RUN CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /weir .
 
 # The compiler comes first, in layers that a change of the filter does not touch.
 FROM source AS build-filter

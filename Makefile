@@ -49,7 +49,7 @@ wasm: ## build the filter: build/weir.wasm
 .PHONY: build
 build: wasm ## build the filter and the control plane: build/weir.wasm and build/weir
 	$(call announce,building build/weir)
-	@go build -buildvcs=false -trimpath -ldflags '-X main.version=$(VERSION)' -o build/weir ./controlplane
+	@go build -buildvcs=false -trimpath -ldflags '-X main.version=$(VERSION)' -o build/weir .
 
 .PHONY: generate
 generate: ## write the server's interface and docs/reference/fields.md anew from api/openapi.yaml; tests fail while they are old
@@ -62,11 +62,13 @@ console: ## build the console, which is part of build/weir, from console/; tests
 	$(call announce,building the console)
 	@console/build.sh
 
+KEEP ?=
+
 .PHONY: run
 run: build ## run everything on this machine until Ctrl-C: Envoy with the filter, control plane, upstream
 	@tools/setup.sh envoy
-	@go build -buildvcs=false -o build/run ./tools/run
-	@exec build/run
+	@exec build/weir demo --envoy '$(WEIR_CACHE)/bin/envoy' --dir "$${WEIR_RUN_DIR:-.run}" $(if $(filter-out 0,$(KEEP)),--keep) \
+		$${WEIR_REDIS_URL:+--redis-url "$$WEIR_REDIS_URL"} $${WEIR_TOKENS_FILE:+--tokens-file "$$WEIR_TOKENS_FILE"}
 
 .PHONY: test
 test: ## every test, with a real Redis and a real Envoy
@@ -197,21 +199,18 @@ site: ## the manual as a static site with search, in build/site; fails at a link
 test-console: build site ## the console and the manual in a real browser, against an Envoy and load; and that its sources build its files
 	@tools/setup.sh envoy console
 	$(call announce,the console in a browser)
-	@go build -buildvcs=false -o build/run ./tools/run
 	@cd test/console && go vet ./... && go test -count 1 -timeout 20m ./...
 
 .PHONY: screenshots
 screenshots: build ## the pictures of docs/night/console.md, anew
 	@tools/setup.sh envoy console
 	$(call announce,taking pictures of the console)
-	@go build -buildvcs=false -o build/run ./tools/run
 	@cd test/console && go run ./shots -load 2m
 
 .PHONY: console-speed
 console-speed: build ## how soon the console shows its screens with ten thousand policies and a thousand nodes
 	@tools/setup.sh envoy console
 	$(call announce,measuring the console)
-	@go build -buildvcs=false -o build/run ./tools/run
 	@cd test/console && go run ./speed
 
 QUESTIONS ?=
@@ -220,7 +219,6 @@ QUESTIONS ?=
 console-questions: build ## how long the console takes to answer an incident's questions, under load; QUESTIONS=-h lists what else there is
 	@tools/setup.sh envoy console
 	$(call announce,asking the console)
-	@go build -buildvcs=false -o build/run ./tools/run
 	@cd test/console && go run ./questions $(QUESTIONS)
 
 SEEDS ?= 20000

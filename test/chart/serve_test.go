@@ -107,7 +107,7 @@ func (p pod) start(port int) *stack.Process {
 		arguments = append(arguments, a.(string))
 	}
 	binary := filepath.Join(p.dir, "weir")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "./controlplane")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, ".")
 	build.Dir = root
 	if output, err := build.CombinedOutput(); err != nil {
 		p.t.Fatalf("%v\n%s", err, output)

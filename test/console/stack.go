@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	programs "github.com/weir-proxy/weir/tools/stack"
 )
 
 // root is the top of the tree, seen from here.
@@ -39,7 +41,7 @@ type Stack struct {
 	command                                     *exec.Cmd
 }
 
-// StartStack runs build/run of the tree with its state in a folder.
+// StartStack runs weir demo of the tree with its state in a folder.
 func StartStack(dir string) (*Stack, error) {
 	ports, err := freePorts(3)
 	if err != nil {
@@ -50,11 +52,14 @@ func StartStack(dir string) (*Stack, error) {
 	if err := s.makeTokens(tokens); err != nil {
 		return nil, err
 	}
-	s.command = exec.Command("build/run")
+	envoy, err := programs.EnvoyBinary()
+	if err != nil {
+		return nil, err
+	}
+	s.command = exec.Command("build/weir", "demo", "--envoy", envoy, "--dir", filepath.Join(dir, "run"),
+		"--tokens-file", tokens, "--envoy-port", ports[0], "--admin-port", ports[1], "--control-plane-port", ports[2])
 	s.command.Dir = root
-	s.command.Env = append(os.Environ(), "WEIR_PORT_ENVOY="+ports[0], "WEIR_PORT_ADMIN="+ports[1],
-		"WEIR_PORT_CONTROL_PLANE="+ports[2], "WEIR_RUN_DIR="+filepath.Join(dir, "run"), "XDG_CONFIG_HOME="+dir,
-		"WEIR_TOKENS_FILE="+tokens, "WEIR_DASHBOARD_URL="+dashboard)
+	s.command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir, "WEIR_DASHBOARD_URL="+dashboard)
 	out, err := s.command.StdoutPipe()
 	if err != nil {
 		return nil, err

@@ -11,8 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -31,9 +29,6 @@ const (
 
 // quick is for authors of these tests; the figures of the documentation come from the full tests.
 var quick = flag.Bool("quick", false, "apply load for a fifth of the time")
-
-// runPath is `make run`'s program, built from the tree.
-var runPath string
 
 // parallelTests is how many parallel tests run at once.
 const parallelTests = "4"
@@ -59,16 +54,6 @@ func prepare(m *testing.M) (int, error) {
 	}
 	if _, err := stack.EnvoyBinary(); err != nil {
 		return 0, err
-	}
-	dir, err := os.MkdirTemp("", "weir-e2e-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	runPath = filepath.Join(dir, "run")
-	if output, err := exec.Command("go", "build", "-buildvcs=false", "-o", runPath,
-		repository+"/tools/run").CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("tools/run does not build: %w\n%s", err, output)
 	}
 	zerolog.SetGlobalLevel(zerolog.Disabled) // Toxics log each connection that they break.
 	go stalls.run()

@@ -66,7 +66,7 @@ func nextControlPlane(t *testing.T, oldest int) (binary string) {
 		t.Fatal(err)
 	}
 	binary = filepath.Join(dir, "weir")
-	build(t, repository, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", binary, "./controlplane")
+	build(t, repository, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", binary, ".")
 	return binary
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// runner is `make run`'s program in a folder and on ports of its own.
+// runner is weir demo, as make run starts it, in a folder and on ports of its own.
 type runner struct {
 	t                          *testing.T
 	envoy, admin, controlPlane int
@@ -41,20 +41,28 @@ func newRunner(t *testing.T) *runner {
 	return r
 }
 
-func (r *runner) environment(more ...string) []string {
-	return append([]string{
-		"WEIR_RUN_DIR=" + r.dir, "XDG_CONFIG_HOME=" + r.home, "KEEP=", "WEIR_REDIS_URL=",
-		fmt.Sprintf("WEIR_PORT_ENVOY=%d", r.envoy), fmt.Sprintf("WEIR_PORT_ADMIN=%d", r.admin),
-		fmt.Sprintf("WEIR_PORT_CONTROL_PLANE=%d", r.controlPlane),
-	}, more...)
+// command returns weir demo with its flags and further flags.
+func (r *runner) command(more ...string) stack.Command {
+	envoy, err := stack.EnvoyBinary()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	weir, err := filepath.Abs(controlPlanePath)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	flags := append([]string{"demo", "--envoy", envoy, "--dir", r.dir}, more...)
+	return stack.Command{Name: "weir demo", Path: weir, Dir: repository, Args: flags, Env: []string{
+		"XDG_CONFIG_HOME=" + r.home, fmt.Sprintf("WEIR_PORT_ENVOY=%d", r.envoy),
+		fmt.Sprintf("WEIR_PORT_ADMIN=%d", r.admin), fmt.Sprintf("WEIR_PORT_CONTROL_PLANE=%d", r.controlPlane),
+	}}
 }
 
 // start returns when everything runs.
 func (r *runner) start(more ...string) {
 	r.t.Helper()
 	var err error
-	r.process, err = stack.Start(stack.Command{Name: "make run", Path: runPath, Dir: repository,
-		Env: r.environment(more...)})
+	r.process, err = stack.Start(r.command(more...))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -64,7 +72,7 @@ func (r *runner) start(more ...string) {
 		if r.t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(r.dir, "log"))
 			lines := strings.Split(string(log), "\n")
-			r.t.Logf("make run wrote:\n%s%s\nand its log ends:\n%s", process.Stdout, process.Stderr,
+			r.t.Logf("weir demo wrote:\n%s%s\nand its log ends:\n%s", process.Stdout, process.Stderr,
 				strings.Join(lines[max(0, len(lines)-20):], "\n"))
 		}
 	})
@@ -131,7 +139,7 @@ func (r *runner) envoyPID() int {
 			return pid
 		}
 	}
-	r.t.Fatal("make run has no child envoy")
+	r.t.Fatal("weir demo has no child envoy")
 	return 0
 }
 
@@ -368,12 +376,19 @@ func TestARunThatFindsAPortInUseSaysByWhom(t *testing.T) {
 	r.start()
 	second := newRunner(t)
 	second.envoy = r.envoy
-	output, err := exec.Command("env", append(second.environment(), runPath)...).CombinedOutput()
-	if err == nil {
+	process, err := stack.Start(second.command())
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-process.Done():
+	case <-time.After(patience):
+		process.Kill()
 		t.Fatal("it started")
 	}
+	output := process.Stderr.String()
 	want := regexp.MustCompile(fmt.Sprintf(`port %d, which Envoy needs, is used by envoy, process %d; .*WEIR_PORT_ENVOY=`, r.envoy, r.envoyPID()))
-	if !want.Match(output) {
+	if !want.MatchString(output) {
 		t.Errorf("it says:\n%s", output)
 	}
 }
@@ -383,7 +398,7 @@ func TestKeepKeepsConsumptionAndPolicies(t *testing.T) {
 	r.start()
 	load{url: r.url("/shorten"), clients: 10, total: 40}.run(t.Context()).mustBe(t, 200)
 	r.interrupt()
-	r.start("KEEP=1")
+	r.start("--keep")
 	remaining := int64(100)
 	for range 5 { // The Envoy's share decides a request whose first call is late, as on a busy machine.
 		a := ask(t, http.MethodPost, r.url("/shorten"))

@@ -22,7 +22,7 @@ func compile(root, version, platform, output string) error {
 		return err
 	}
 	command := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w -X main.version="+version,
-		"-o", absolute, "./controlplane")
+		"-o", absolute, ".")
 	command.Dir = root
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0")
 	if text, err := command.CombinedOutput(); err != nil {

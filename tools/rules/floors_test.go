@@ -20,8 +20,8 @@ type house struct {
 // docs/internals/rooms.md draws the same floors.
 var houses = []house{
 	{"controlplane/internal", [][]string{
-		{"ground"}, {"access"}, {"rules"}, {"observe"}, {"fleet", "grant", "offline"}, {"store", "serve"}, {"app"},
-		{"cli"}}},
+		{"ground"}, {"access"}, {"rules"}, {"observe"}, {"fleet", "grant", "offline"}, {"store", "serve"},
+		{"app", "demo"}, {"cli"}}},
 	{"filter/internal", [][]string{{"base"}, {"load"}, {"remote"}, {"decide"}, {"answer"}, {"envoy"}}},
 	{"shared", [][]string{
 		{"text", "keyhash", "quota"}, {"ipaddr", "inflight", "lease", "penalty", "adaptive", "dialect"}, {"spelling"},

@@ -15,7 +15,7 @@ import (
 // noTools are programs in the tree that no developer calls: users and tests call the built
 // programs, and go generate calls generators.
 var noTools = []string{
-	"controlplane/main.go", "filter/main.go", "test/figures/bench/empty/main.go", "test/clients/retryable/main.go",
+	"main.go", "filter/main.go", "test/figures/bench/empty/main.go", "test/clients/retryable/main.go",
 	"test/support/kubetest/pause/main.go",
 	"controlplane/internal/rules/policydoc/reference/main.go",
 }

@@ -241,8 +241,8 @@ func TestManifestsAskEachProbeItsQuestion(t *testing.T) {
 	}
 }
 
-// The five texts that the header of envoy.yaml names are all that differs on one machine; tools/run
-// replaces them.
+// The five texts that the header of envoy.yaml names are all that differs on one machine;
+// tools/stack replaces them.
 func TestEnvoyConfigurationHasEachReplaceableTextOnce(t *testing.T) {
 	_, body, _ := strings.Cut(read(t, "envoy.yaml"), "\nnode:")
 	for _, text := range []string{

@@ -45,7 +45,7 @@ func TestThePageNamesEachPackageInItsRoom(t *testing.T) {
 	}
 	for _, p := range strings.Fields(string(output)) {
 		p = strings.TrimPrefix(p, module)
-		if p == "filter" || p == "controlplane" { // The two mains.
+		if p == "filter" || p == "controlplane" { // The two programs.
 			continue
 		}
 		name := path.Base(p)

@@ -55,7 +55,7 @@ func Start(c Command) (*Process, error) {
 	p.cmd.Dir = c.Dir
 	p.cmd.Env = append(os.Environ(), c.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.Stdout, p.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = processAttributes()
 	// Should a process leave a descendant that holds its output open, Wait returns all the same.
 	p.cmd.WaitDelay = time.Second
 	if err := startLocked(p.cmd.Start); err != nil {

@@ -1,9 +1,9 @@
 // Package stack runs Weir's parts on one machine, as real processes: Envoy with the filter, the
-// control plane, and a small upstream. `make run` and the end-to-end tests are built from it.
+// control plane, and a small upstream. `weir demo` and the end-to-end tests are built from it.
 //
 // Every process is the leader of a process group of its own, so that Ctrl-C in a terminal reaches
-// only the launcher, which then stops them in order; and the kernel kills every one of them when
-// the launcher dies, however it dies.
+// only the launcher, which then stops them in order; and the kernel of Linux kills every one of
+// them when the launcher dies, however it dies.
 package stack
 
 import (

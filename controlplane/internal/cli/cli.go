@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -27,7 +28,16 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
+// Build is the build that runs.
+type Build struct {
+	// Version is the version that people see.
+	Version string
+	// Files has the files of the tree that weir demo needs.
+	Files fs.FS
+}
+
 type commands struct {
+	Demo        demoCommand        `cmd:"" help:"Try Weir out on this machine: run Envoy with the filter, the control plane and a small service."`
 	Serve       serveCommand       `cmd:"" help:"Run the control plane."`
 	Init        initCommand        `cmd:"" help:"Write a commented policy file to begin with, for a usual kind of service."`
 	Check       checkCommand       `cmd:"" help:"Check policy files without a server, and print the promise of each policy."`
@@ -61,7 +71,7 @@ type commands struct {
 // environment is the command's surroundings beside its flags.
 type environment struct {
 	Streams
-	version string
+	build Build
 }
 
 const description = `Weir limits request rates over many Envoys. This is its control plane and command line.
@@ -75,7 +85,7 @@ var errReported = errors.New("reported")
 type exit int
 
 // Main runs a command and returns the exit code.
-func Main(args []string, streams Streams, version string) (code int) {
+func Main(args []string, streams Streams, build Build) (code int) {
 	// The parser ends the process by a panic, which becomes the exit code.
 	defer func() {
 		switch r := recover().(type) {
@@ -101,7 +111,7 @@ func Main(args []string, streams Streams, version string) (code int) {
 		return exitUsage
 	}
 	// Run the command.
-	err = parsed.Run(&environment{streams, version})
+	err = parsed.Run(&environment{streams, build})
 	switch {
 	case err == nil:
 		return exitOK
@@ -143,6 +153,6 @@ type versionCommand struct{}
 
 // Run prints the version.
 func (versionCommand) Run(env *environment) error {
-	_, err := fmt.Fprintln(env.Out, env.version)
+	_, err := fmt.Fprintln(env.Out, env.build.Version)
 	return err
 }

@@ -38,7 +38,8 @@ const (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"weir": func() {
-			os.Exit(cli.Main(os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, "v0.0.0-test"))
+			os.Exit(cli.Main(os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr},
+				cli.Build{Version: "v0.0.0-test", Files: os.DirFS(os.Getenv("TREE"))}))
 		},
 	})
 }
@@ -58,6 +59,11 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			tree, err := filepath.Abs("../../..")
+			if err != nil {
+				return err
+			}
+			env.Setenv("TREE", tree)
 			env.Setenv("WEIR_SERVER", "http://"+serve(t, env.Defer))
 			env.Setenv("STRANGER", stranger(t))
 			env.Setenv("WITHOUT_STORE", withoutStore(t))

@@ -42,7 +42,7 @@ func TestAnImportIsRefusedHalfWay(t *testing.T) {
 	t.Setenv("WEIR_TOKEN", adminToken)
 	var out, errors bytes.Buffer
 	code := cli.Main([]string{"consumers", "import", file, "--server", s.URL},
-		cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errors}, "v0.0.0-test")
+		cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errors}, cli.Build{Version: "v0.0.0-test"})
 	want := "weir: " + file + ": nothing after line 1001 is written, since\n  line 1006 tier: is gone\n" +
 		"1000 consumers up to line 1001 are written; go on with --from 1002\n"
 	if code == 0 || out.Len() > 0 || errors.String() != want {
@@ -67,7 +67,7 @@ func TestAnImportReadsNoEndlessLine(t *testing.T) {
 		}
 		var out, errors bytes.Buffer
 		code := cli.Main([]string{"consumers", "import", file, "--server", "http://127.0.0.1:1"},
-			cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errors}, "v0.0.0-test")
+			cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errors}, cli.Build{Version: "v0.0.0-test"})
 		if code == 0 || errors.Len() > 1000 || !strings.Contains(errors.String(), "has more than 1048576 bytes") {
 			t.Errorf("%s: code %d, %d bytes: %.300s", name, code, errors.Len(), errors.String())
 		}

@@ -5,6 +5,7 @@ import "strings"
 // examples are shown at the end of each command's help, a line each. Tests require examples for
 // every command.
 var examples = map[string]string{
+	"demo":  "weir demo\nweir demo --get-envoy",
 	"serve": "weir serve --listen 127.0.0.1:8080 --data-dir /var/lib/weir",
 	"init":  "weir init\nweir init api\nweir init login login.yaml",
 	"check": "weir check policies.yaml\nweir check --nodes 50 -o json policies.yaml",

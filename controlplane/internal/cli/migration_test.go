@@ -70,7 +70,7 @@ func runImport(t *testing.T, command []string, example string) string {
 	defer t.Chdir("controlplane/internal/cli")
 	var out, verdicts bytes.Buffer
 	args := append(append([]string{"import"}, command...), example)
-	if code := cli.Main(args, cli.Streams{Out: &out, Err: &verdicts}, "v0.0.0-test"); code != 0 {
+	if code := cli.Main(args, cli.Streams{Out: &out, Err: &verdicts}, cli.Build{Version: "v0.0.0-test"}); code != 0 {
 		t.Errorf("weir %s: exit code %d\n%s", strings.Join(args, " "), code, verdicts.String())
 	}
 	return out.String()

@@ -162,7 +162,8 @@ func ask(t *testing.T, server, command string) (said string, wrong bool) {
 	var out bytes.Buffer
 	switch args[0] {
 	case "weir":
-		code := cli.Main(args[1:], cli.Streams{In: bytes.NewReader(in), Out: &out, Err: &out}, "v0.0.0-test")
+		code := cli.Main(args[1:], cli.Streams{In: bytes.NewReader(in), Out: &out, Err: &out},
+			cli.Build{Version: "v0.0.0-test"})
 		said, wrong = out.String(), code != 0
 	case "plugin":
 		doc, err := policy.ParsePlugin(in)

@@ -44,7 +44,7 @@ func (c *serveCommand) Run(env *environment) error {
 	}
 	ctx, atOnce, stop := signalContexts()
 	defer stop()
-	a, err := app.New(s, env.version, log)
+	a, err := app.New(s, env.build.Version, log)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("%w: choose another address for the listener that has it", err)

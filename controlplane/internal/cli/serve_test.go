@@ -27,7 +27,7 @@ func TestNothingIsWrittenIntoADirectoryInUse(t *testing.T) {
 	}
 	var out bytes.Buffer
 	code := cli.Main([]string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0"},
-		cli.Streams{In: &out, Out: &out, Err: &out}, "test")
+		cli.Streams{In: &out, Out: &out, Err: &out}, cli.Build{Version: "test"})
 	if code == 0 || !strings.Contains(out.String(), "is in use by another process") {
 		t.Errorf("%d: %s", code, &out)
 	}

@@ -56,7 +56,7 @@ func TestOnlyWhatACommandWritesIsSaidInItsWords(t *testing.T) {
 		}))
 		var out, errors bytes.Buffer
 		code := cli.Main(append(strings.Fields(c.line), "--server", s.URL),
-			cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errors}, "v0.0.0-test")
+			cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errors}, cli.Build{Version: "v0.0.0-test"})
 		s.Close()
 		var got []string
 		for line := range strings.Lines(errors.String()) {

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"fmt"
@@ -10,8 +10,9 @@ import (
 func (p *parts) welcomeText() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	state := "state in " + filepath.Join(p.dir, "state")
-	if p.redisURL != "" {
+	// Name the processes and their addresses.
+	state := "state in " + filepath.Join(p.Dir, "state")
+	if p.RedisURL != "" {
 		state = "state in Redis"
 	}
 	line("")
@@ -23,6 +24,7 @@ func (p *parts) welcomeText() string {
 	line("  Envoy's administration  http://127.0.0.1:%d", p.envoy.AdminPort)
 	line("  logs                    %s", p.logPath())
 	line("")
+	// Print the first commands.
 	line("Try it in another terminal, here:")
 	line("")
 	line("  # one request; its headers show the limit")
@@ -32,16 +34,16 @@ func (p *parts) welcomeText() string {
 	line("  curl -s -o /dev/null -w '%%{http_code}\\n' -X POST '%s/shorten?[1-150]' | sort | uniq -c", p.envoy.URL())
 	line("")
 	line("  # the limits, and which Envoy has which version of them")
-	line("  %s check %s", controlPlanePath, examplePath)
-	for _, command := range []string{"apply " + examplePath, "get nodes"} {
-		line("  %s%s %s", p.clientEnvironment(), controlPlanePath, command)
+	line("  %s check %s", p.Command, p.examplePath())
+	for _, command := range []string{"apply " + p.examplePath(), "get nodes"} {
+		line("  %s%s %s", p.clientEnvironment(), p.Command, command)
 	}
 	line("")
 	line("Admin token: %s", p.adminToken)
-	if p.tokenStored {
-		line("It is stored in %s, where `weir` finds it.", p.tokenPath)
+	if p.token.stored {
+		line("It is stored in %s, where `weir` finds it.", p.token.path)
 	} else {
-		line("%s holds another token and is left alone, so `weir` needs this one in WEIR_TOKEN.", p.tokenPath)
+		line("%s holds another token and is left alone, so `weir` needs this one in WEIR_TOKEN.", p.token.path)
 	}
 	return b.String()
 }
@@ -52,7 +54,7 @@ func (p *parts) clientEnvironment() string {
 	if p.controlPlane.Port != 8080 {
 		fmt.Fprintf(&b, "WEIR_SERVER=%s ", p.controlPlane.URL())
 	}
-	if !p.tokenStored {
+	if !p.token.stored {
 		fmt.Fprintf(&b, "WEIR_TOKEN=%s ", p.adminToken)
 	}
 	return b.String()

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"crypto/rand"
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// tokenPrefix marks the admin tokens that make run makes, so that it never replaces or shows a
-// token of other origin.
+// tokenPrefix marks the admin tokens that a demo makes, so that it never replaces or shows a token
+// of other origin.
 const tokenPrefix = "run-"
 
 func newToken() string { return tokenPrefix + rand.Text() }
