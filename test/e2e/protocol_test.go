@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,28 +17,45 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-const protocolFile = "shared/wire/protocol.go"
-
-// raiseProtocol returns this tree's text of the protocol with the next version's number.
-func raiseProtocol(t *testing.T, oldest int) string {
+// nextVersion returns the files that make the next version out of this tree, by their paths. Its
+// protocol has the next number, and each of its messages has a further byte after the header. It
+// reads filters and stores from the oldest protocol on.
+func nextVersion(t *testing.T, oldest int) (files map[string][]byte) {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(repository, protocolFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(content)
-	for name, change := range map[string][2]int{
-		"Protocol": {wire.Protocol, wire.Protocol + 1}, "Oldest": {wire.Oldest, oldest},
+	const protocol, snapshot = "shared/wire/protocol.go", "shared/wire/snapshot.go"
+	files = map[string][]byte{}
+	for _, change := range []struct{ path, before, after string }{
+		{protocol, protocolLine("Protocol", wire.Protocol), protocolLine("Protocol", wire.Protocol+1)},
+		{protocol, protocolLine("Oldest", wire.Oldest), protocolLine("Oldest", oldest)},
+		{protocol, "magic), Protocol)", "magic), Protocol, 42)"},
+		{protocol, "\tb := c.readBytes(headerSize)\n", `	b := c.readBytes(headerSize)
+			if c.err == nil && b[headerSize-1] > 1 {
+				if field := c.readBytes(1); c.err == nil && field[0] != 42 {
+					c.err = ErrMagic
+				}
+			}
+		`},
+		{protocol, "\tmessage = append([]byte(nil), message...)\n", `	message = append(append([]byte(nil), message[:headerSize]...), message[headerSize+1:]...)
+		`},
+		{snapshot, "snapshotHeader = headerSize + 8 + 8", "snapshotHeader = headerSize + 1 + 8 + 8"},
 	} {
-		line := "const " + name + " = %d\n"
-		before, after := fmt.Sprintf(line, change[0]), fmt.Sprintf(line, change[1])
-		if !strings.Contains(text, before) {
-			t.Fatalf("%s has no %q", protocolFile, before)
+		content, read := files[change.path]
+		if !read {
+			var err error
+			if content, err = os.ReadFile(filepath.Join(repository, change.path)); err != nil {
+				t.Fatal(err)
+			}
 		}
-		text = strings.Replace(text, before, after, 1)
+		if !bytes.Contains(content, []byte(change.before)) {
+			t.Fatalf("%s has no %q", change.path, change.before)
+		}
+		files[change.path] = bytes.Replace(content, []byte(change.before), []byte(change.after), 1)
 	}
-	return text
+	return files
 }
+
+// protocolLine returns the line of a constant.
+func protocolLine(name string, value int) string { return fmt.Sprintf("const %s = %d\n", name, value) }
 
 // build runs a command that builds a part of the tree.
 func build(t *testing.T, dir, name string, args ...string) {
@@ -49,20 +67,23 @@ func build(t *testing.T, dir, name string, args ...string) {
 	}
 }
 
-// nextControlPlane builds the control plane of this tree as of the next protocol, which reads
-// filters and stores from the oldest one on.
+// nextControlPlane builds the control plane of the next version.
 func nextControlPlane(t *testing.T, oldest int) (binary string) {
 	t.Helper()
-	source, err := filepath.Abs(filepath.Join(repository, protocolFile))
-	if err != nil {
-		t.Fatal(err)
+	dir, replace := t.TempDir(), map[string]string{}
+	for path, content := range nextVersion(t, oldest) {
+		source, err := filepath.Abs(filepath.Join(repository, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[source] = filepath.Join(dir, filepath.Base(path))
+		if err := os.WriteFile(replace[source], content, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	dir := t.TempDir()
-	changed, overlay := filepath.Join(dir, "protocol.go"), filepath.Join(dir, "overlay")
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{source: changed}})
-	err = errors.Join(err, os.WriteFile(changed, []byte(raiseProtocol(t, oldest)), 0o600),
-		os.WriteFile(overlay, replace, 0o600))
-	if err != nil {
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	overlay := filepath.Join(dir, "overlay")
+	if err := errors.Join(err, os.WriteFile(overlay, text, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	binary = filepath.Join(dir, "weir")
@@ -70,8 +91,7 @@ func nextControlPlane(t *testing.T, oldest int) (binary string) {
 	return binary
 }
 
-// nextFilter builds the filter of this tree as of the next protocol, from a copy: TinyGo takes no
-// overlay.
+// nextFilter builds the filter of the next version from a copy: TinyGo takes no overlay.
 func nextFilter(t *testing.T) (module string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,9 +109,10 @@ func nextFilter(t *testing.T) (module string) {
 			t.Fatal(err)
 		}
 	}
-	err := os.WriteFile(filepath.Join(dir, protocolFile), []byte(raiseProtocol(t, wire.Oldest)), 0o600)
-	if err != nil {
-		t.Fatal(err)
+	for path, content := range nextVersion(t, wire.Oldest) {
+		if err := os.WriteFile(filepath.Join(dir, path), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	module = filepath.Join(dir, "weir.wasm")
 	build(t, dir, "./wasm-build.sh", "-o", module)
@@ -100,7 +121,8 @@ func nextFilter(t *testing.T) (module string) {
 
 // A filter and a control plane that do not speak each other's protocol: requests are decided by the
 // failure ladder, and the log, the list of nodes and the end of `weir serve` say which side to
-// upgrade. With builds that do, all is as before, and nothing was lost.
+// upgrade. With builds that do, all is as before, and nothing was lost; two versions of the filter
+// share a bucket.
 func TestOtherProtocolsAreNotTakenForThisOne(t *testing.T) {
 	const policies = `
 version: weir/v1
@@ -143,7 +165,8 @@ policies:
 
 	// A control plane that still speaks the filter's protocol takes over, with all used tokens.
 	w.controlPlane.Stop()
-	w.serve.Binary, w.serve.DataDir = nextControlPlane(t, wire.Oldest), data
+	next := nextControlPlane(t, wire.Oldest)
+	w.serve.Binary, w.serve.DataDir = next, data
 	w.startControlPlane()
 	w.awaitApplied(w.apply(policies + more))
 	passes()
@@ -179,6 +202,28 @@ policies:
 	envoy = w.envoys[1]
 	w.awaitLog(envoy, wire.ErrNewer.Error())
 	w.awaitNodes("newer", wire.ErrNewer.Error())
+
+	// The next version's control plane takes over this store, and serves both filters: together
+	// they get the tokens of one bucket, no more and no fewer.
+	w.controlPlane.Stop()
+	w.serve.Binary = next
+	w.startControlPlane()
+	w.awaitApplied(w.apply(policies + more))
+	total := int64(0)
+	for i := range w.envoys {
+		envoy = w.envoys[i]
+		w.await("requests to pass", func(context.Context) error {
+			passed := pass("/closed", 1)
+			total += passed
+			if passed == 0 || total < int64(5*(i+1)) {
+				return fmt.Errorf("%d have passed", total)
+			}
+			return nil
+		})
+	}
+	if total += pass("/closed", 20); total != 10 {
+		t.Errorf("%d of 10 passed at the filters of both versions", total)
+	}
 }
 
 // awaitNodes waits until `weir get nodes` shows texts.
