@@ -430,7 +430,7 @@ func TestRedisLosesEverything(t *testing.T) {
 		t.Errorf("after the loss: %s %s", a.header.Get("ETag"), a.body)
 	}
 	if after := <-p.poll(0); !bytes.Equal(after.body, before.body) {
-		t.Error("after the loss the snapshot is another")
+		t.Error("after the loss the snapshot has changed")
 	}
 	answered(t, func(bucket keyhash.Key) bool { // The breaker lets one request in each rest find out.
 		g, ok := p.grant(version, bucket, 100)

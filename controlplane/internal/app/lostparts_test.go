@@ -77,7 +77,7 @@ func TestEachKeyIsLost(t *testing.T) {
 	slices.Sort(keys)
 	t.Log(keys)
 	if !slices.Contains(keys, "weir:{meta}:documents") || !slices.Contains(keys, "weir:{consumers}:records") {
-		t.Fatal("the keys are not those of Weir")
+		t.Fatal("these are not the keys of Weir")
 	}
 	for _, key := range keys {
 		server.Do("DEL", key)

@@ -26,14 +26,14 @@ func TestPoliciesThatAreOffAreNotUnmet(t *testing.T) {
 		orders []enforcement.Order
 		want   []string
 	}{
-		"no order":              {nil, []string{"on", "shadow"}},
-		"one off":               {[]enforcement.Order{off("on")}, []string{"shadow"}},
-		"all off":               {[]enforcement.Order{off("")}, nil},
-		"all off, one enforced": {[]enforcement.Order{off(""), on}, []string{"off"}},
-		"one enforced":          {[]enforcement.Order{on}, []string{"on", "off", "shadow"}},
-		"one that has ended":    {[]enforcement.Order{ended}, []string{"on", "shadow"}},
-		"half of the keys":      {[]enforcement.Order{half}, []string{"on", "shadow"}},
-		"one tier":              {[]enforcement.Order{tier}, []string{"on", "shadow"}},
+		"no order":                {nil, []string{"on", "shadow"}},
+		"one off":                 {[]enforcement.Order{off("on")}, []string{"shadow"}},
+		"all off":                 {[]enforcement.Order{off("")}, nil},
+		"all off, one enforced":   {[]enforcement.Order{off(""), on}, []string{"off"}},
+		"one enforced":            {[]enforcement.Order{on}, []string{"on", "off", "shadow"}},
+		"an order that has ended": {[]enforcement.Order{ended}, []string{"on", "shadow"}},
+		"half of the keys":        {[]enforcement.Order{half}, []string{"on", "shadow"}},
+		"one tier":                {[]enforcement.Order{tier}, []string{"on", "shadow"}},
 	} {
 		if got := app.Deciding(set, enforcement.Orders{List: c.orders}, now); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

@@ -38,7 +38,7 @@ func TestListeners(t *testing.T) {
 	}{
 		"a certificate without a key": {func(f *settings.Flags) { f.TLSKey = "" },
 			"--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): give both or none"},
-		"the key of another": {func(f *settings.Flags) {
+		"the key of another certificate": {func(f *settings.Flags) {
 			f.TLSKey = authority.Issue(t.TempDir(), "other").Key
 		}, "private key does not match public key"},
 		"no certificate": {func(f *settings.Flags) { f.TLSCert = write(t, "x") }, "WEIR_TLS_KEY): "},
@@ -48,7 +48,7 @@ func TestListeners(t *testing.T) {
 			"needs --node-listen, --tls-cert and --tls-key"},
 		"an authority without TLS": {func(f *settings.Flags) { f.TLSCert, f.TLSKey = "", "" },
 			"needs --node-listen, --tls-cert and --tls-key"},
-		"an open door without one": {func(f *settings.Flags) { f.RLSListen = "" },
+		"an open RLS door without its listener": {func(f *settings.Flags) { f.RLSListen = "" },
 			"--rls-client-ca and --rls-open (WEIR_RLS_CLIENT_CA, WEIR_RLS_OPEN): need --rls-listen"},
 		"calls without a port": {func(f *settings.Flags) { f.RLSListen = "x" }, `--rls-listen (WEIR_RLS_LISTEN): "x" is not HOST:PORT`},
 		"no authority of callers": {func(f *settings.Flags) { f.RLSClientCA = write(t, "x") },

@@ -252,7 +252,7 @@ func bucketCalls() []scriptCall {
 		{"settle", 1, settleOne},                     // After a grant that it is a settlement of.
 		{"document", 1, func(b *testing.B, s *redisstore.Store, n int) error {
 			cell := docs.Cell{Store: s, Name: docs.Region}
-			won, err := cell.Swap(b.Context(), uint64(n-1), []byte("what a region uses"))
+			won, err := cell.Swap(b.Context(), uint64(n-1), []byte("the use of a region"))
 			return expect(err, won, true)
 		}},
 	}

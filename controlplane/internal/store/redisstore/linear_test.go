@@ -242,7 +242,7 @@ func TestPlantedBugsInGrantsAreNotLinearizable(t *testing.T) {
 		{"a token comes back", spoil("debt = max(units(out(0), den), debt)", "debt = math.max(0, debt - den)")},
 		{"one of a group is charged where the other is refused",
 			spoil("all = answer(k, true) and all", "answer(k, true)")},
-		{"what got no answer is sent again", func(t *testing.T) *redisstore.Store {
+		{"calls without an answer are sent again", func(t *testing.T) *redisstore.Store {
 			teach(t, open(t, server))
 			s, err := redisstore.OpenRetrying(startCutter(t, server.Addr()).url(), slog.New(slog.DiscardHandler))
 			if err != nil {

@@ -70,10 +70,10 @@ func TestAShardLosesEverything(t *testing.T) {
 			_, _, err := grantWithin(t, s, spread(params(t, 100, quota.Hour, 100), number+9, 0))
 			return err == nil
 		})
-		each(t, "those that were drained", grantAll(t, s, 1, 100), lost)
+		each(t, "drained buckets", grantAll(t, s, 1, 100), lost)
 		other := openURL(t, cluster.URL(), slog.New(slog.DiscardHandler))
 		watch(t, other)
-		each(t, "new ones, by another control plane", grantAll(t, other, number, 100),
+		each(t, "new buckets, by another control plane", grantAll(t, other, number, 100),
 			func(tag int) int64 { return 50 + full(of[tag], victim) })
 		each(t, "the same, a second time", grantAll(t, s, number, 100), func(int) int64 { return 0 })
 		for _, server := range cluster.Primaries { // For the next round nothing is lost.
@@ -106,7 +106,7 @@ func TestAnotherProcessIsDoubted(t *testing.T) {
 	server.Restart()
 	watch(t, s)
 	each(t, "what it knows", grantAll(t, s, 1, 100), func(int) int64 { return 40 })
-	each(t, "what it does not know", grantAll(t, s, 3, 100), func(int) int64 { return 50 })
+	each(t, "buckets that it does not know", grantAll(t, s, 3, 100), func(int) int64 { return 50 })
 	// Buckets that refill sooner than this took are certain: the doubt ends.
 	p, number := params(t, 100, quota.Millisecond, 100), byte(0)
 	await(t, "the end of the doubt",

@@ -171,7 +171,7 @@ func TestPlantedBugsOfHalfAnsweredCalls(t *testing.T) {
 			return s.SpoilGrant("local fine, why = pcall(answer_group, first, last)",
 				"local fine, why = true, answer_group(first, last)")
 		},
-		"a failure moves the answers of others": func(s *redisstore.Store) bool {
+		"a failure moves the answers of other requests": func(s *redisstore.Store) bool {
 			return s.SpoilGrant("for i = (first - 1) * VALUES + 1, last * VALUES do",
 				"for i = (first - 2) * VALUES + 1, last * VALUES do")
 		},

@@ -93,8 +93,8 @@ func testAdjustTwins(t *testing.T, s *Instance) {
 		if g := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{spend})); g[0].Waiting != 50 {
 			t.Fatalf("%+v", g)
 		}
-		look("what a draft's node took", theirs, lease.Change{}, 10, 0)
-		look("the same for the others", its, lease.Change{}, 50, 0)
+		look("the tokens that a draft's node took", theirs, lease.Change{}, 10, 0)
+		look("the same for the other nodes", its, lease.Change{}, 50, 0)
 		look("given at the draft", theirs, lease.Change{Give: 20}, 30, 20)
 		s.Restart(t)
 		look("kept", theirs, lease.Change{}, 30, 0)

@@ -123,7 +123,7 @@ func testAuditIsBounded(t *testing.T, s *Instance) {
 			all[len(all)-2].Action)
 	}
 	if last := all[len(all)-1]; last.Action != "policyset.put" {
-		t.Errorf("many changes of consumers pushed out that of the policy set: %+v", last)
+		t.Errorf("many changes of consumers pushed out the change of the policy set: %+v", last)
 	}
 }
 

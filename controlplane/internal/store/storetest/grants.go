@@ -295,7 +295,7 @@ func testRestart(t *testing.T, s *Instance) {
 	}
 	s.Restart(t)
 	if after := s.one(t, it); after.Waiting != 17 || after.Keep != 0 {
-		t.Errorf("after a restart %+v was granted, want what was left: 17", after)
+		t.Errorf("after a restart %+v was granted, want the 17 tokens that were left", after)
 	}
 	other := it
 	other.Bucket = keyhash.Key{4}

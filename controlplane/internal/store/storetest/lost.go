@@ -60,7 +60,7 @@ func testLostBuckets(t *testing.T, s *Instance) {
 			if passed > most {
 				t.Errorf("seed %d: %v passes %d around a loss, at most %d may", seed, quota.Algorithm(a), passed, most)
 			}
-			// After as long a rest as any bucket may have been in use, it is like a new one.
+			// After as long a rest as any bucket may have been in use, it is like a new bucket.
 			now += 2*quota.Instant(window) + 2*quota.Instant(lease.TTL(ask.Params))
 			if last := take(now, burst); last < burst {
 				t.Errorf("seed %d: %v gives %d of %d long after a loss", seed, quota.Algorithm(a), last, burst)

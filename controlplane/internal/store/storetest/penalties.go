@@ -137,7 +137,7 @@ func testForgottenPenalties(t *testing.T, s *Instance) {
 	offer(t, s, old, offered(2, 1, 5, 0))
 	offer(t, s, offered(3, 1, 5, 0))
 	if all, _ := penaltiesOf(t, s, 100); len(all) != 2 || all[consumerKey(1)].Revision != 0 {
-		t.Errorf("what is forgotten is kept: %v", all)
+		t.Errorf("forgotten penalties are kept: %v", all)
 	}
 	must1(t, penalties.Kept{In: s}.Note(testContext(t), audit.Entry{Action: "penalties.begun", After: audit.Value(3)}))
 	entries := must[[]audit.Entry](t)(s.Audit(testContext(t), "", 10))

@@ -294,7 +294,7 @@ func testLostPermits(t *testing.T, s *Instance) {
 		want, free       int64
 	}{
 		{2, "b", 1, 0, 0, 3, 0, 0},              // a may hold them all.
-		{3, "c", 1, 5, 0, 3, 0, 0},              // It was cut off: what it has in flight counts, and no more.
+		{3, "c", 1, 5, 0, 3, 0, 0},              // It was cut off: its requests in flight count, and no more.
 		{4, "a", 2, 7, 7, 1, 5, 0},              // Since they do, a cannot have all that was lent to it.
 		{doubt, "c", 2, 1, 0, 0, 0, 0},          //
 		{doubt, "a", 3, 7, 7, 1, 7, 0},          //

@@ -73,7 +73,7 @@ func testRollout(t *testing.T, s *Instance) {
 		t.Errorf("a version for all while one is rolled out: %v", err)
 	}
 	if got := state(); !reflect.DeepEqual(got, want) {
-		t.Errorf("after what was refused: %+v", got)
+		t.Errorf("after the refused steps: %+v", got)
 	}
 	grown := policies.Step{From: want, To: want, Entry: audit.Entry{Action: "rollout.put"}}
 	grown.To.Revision++
@@ -98,7 +98,7 @@ func (s *Instance) endsRollouts(t *testing.T) {
 	}
 	if v := must[policies.Version](t)(s.Load(ctx, 2)); v.Rollout != policies.RolloutTakenBack ||
 		string(v.Document) != string(version(2).Document) {
-		t.Errorf("what was taken back is %+v", v)
+		t.Errorf("the version that was taken back is %+v", v)
 	}
 	if err := s.Append(ctx, 1, version(2), audit.Entry{}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("a number that was given: %v", err)

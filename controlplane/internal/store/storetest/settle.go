@@ -326,7 +326,7 @@ func testLostReservations(t *testing.T, s *Instance) {
 		look := later
 		look.Ask.Waiting = 0
 		if g := s.one(t, look); g.Level != 23 {
-			t.Errorf("%v: %d are left after settlements of what was lost, want 23", a, g.Level)
+			t.Errorf("%v: %d are left after settlements of lost reservations, want 23", a, g.Level)
 		}
 	}
 }

@@ -120,7 +120,7 @@ func (w *world) flush() {
 	}
 }
 
-// ask has a policy decide a request of a consumer.
+// ask makes a request of a consumer, which a policy decides.
 func (w *world) ask(of int, consumer string) *match.Attributes {
 	w.t.Helper()
 	a := &match.Attributes{Path: []byte(path(of)),

@@ -37,7 +37,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// flown is what Measure says of a policy.
+// flown is the use of a policy that Measure reports.
 type flown struct {
 	policy string
 	busy   quota.Span
@@ -45,7 +45,7 @@ type flown struct {
 	used   int64
 }
 
-// fly has requests of a policy be in flight.
+// fly adds a use of a policy.
 func (w *world) fly(policy string, busy quota.Span, since quota.Instant, used int64) {
 	w.flown = append(w.flown, flown{policy, busy, since, used})
 }
