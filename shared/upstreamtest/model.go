@@ -29,7 +29,7 @@ type upstream struct {
 // Cohorts are the groups of callers, of the same size.
 const Cohorts = 128
 
-// Request is one request. Gate is for the Envoy's use.
+// Request is one request. Gate is for the Envoy's use. An Envoy keeps no request that it refuses.
 type Request struct {
 	Class   int
 	Caller  uint8
@@ -58,6 +58,10 @@ type Model struct {
 	Gate     Gate
 
 	inFlight int
+	// next is the next request. arrival and tick are the events that come again and again: a new
+	// function for each event would cost more than the event.
+	next          *Request
+	arrival, tick func()
 	// Good are the answers in time by second; Came and Served count by class.
 	Good         []int
 	Came, Served []int
@@ -100,7 +104,8 @@ func (m *Model) Run(changes ...Change) {
 			m.serve()
 		})
 	}
-	m.arrive()
+	m.next, m.arrival, m.tick = &Request{}, m.arrive, m.beat
+	m.awaitArrival()
 	m.beat()
 	for e, ok := m.events.Next(m.End); ok; e, ok = m.events.Next(m.End) {
 		m.now = e.At
@@ -114,26 +119,28 @@ func (m *Model) after(micros float64, fire func()) {
 
 func (m *Model) beat() {
 	m.Gate.Tick(m.now, m.inFlight)
-	m.after(10_000, m.beat)
+	m.after(10_000, m.tick)
 }
 
+func (m *Model) awaitArrival() { m.after(m.Rng.ExpFloat64()*1e6/m.Offered, m.arrival) }
+
 func (m *Model) arrive() {
-	m.after(m.Rng.ExpFloat64()*1e6/m.Offered, func() {
-		class, at := 0, m.Rng.Float64()
-		for at > Classes[class] && class < len(Classes)-1 {
-			at -= Classes[class]
-			class++
-		}
-		m.Came[class]++
-		r := &Request{Class: class, Caller: uint8(m.Rng.IntN(Cohorts)), arrived: m.now}
-		if m.Gate.Admit(m.now, r, m.inFlight) {
-			m.Served[class]++
-			m.inFlight++
-			m.queue = append(m.queue, r)
-			m.serve()
-		}
-		m.arrive()
-	})
+	class, at := 0, m.Rng.Float64()
+	for at > Classes[class] && class < len(Classes)-1 {
+		at -= Classes[class]
+		class++
+	}
+	m.Came[class]++
+	r := m.next
+	*r = Request{Class: class, Caller: uint8(m.Rng.IntN(Cohorts)), arrived: m.now}
+	if m.Gate.Admit(m.now, r, m.inFlight) {
+		m.next = &Request{}
+		m.Served[class]++
+		m.inFlight++
+		m.queue = append(m.queue, r)
+		m.serve()
+	}
+	m.awaitArrival()
 }
 
 func (m *Model) serve() {

@@ -1,12 +1,11 @@
 // Package vtimetest runs later events in virtual time, for tests and simulations.
 package vtimetest
 
-import "container/heap"
-
 // Queue holds future events, by instants of any clock. The zero value holds none. Events of one
 // instant happen in the order in which they were added.
 type Queue[T ~int64] struct {
-	events events[T]
+	// events are a binary heap. container/heap would allocate memory for each event.
+	events []Event[T]
 	added  uint64
 }
 
@@ -21,7 +20,18 @@ type Event[T ~int64] struct {
 // Add has fire happen at an instant.
 func (q *Queue[T]) Add(at T, fire func()) {
 	q.added++
-	heap.Push(&q.events, Event[T]{At: at, Fire: fire, number: q.added})
+	e := Event[T]{At: at, Fire: fire, number: q.added}
+	q.events = append(q.events, e)
+	i := len(q.events) - 1
+	for i > 0 {
+		above := (i - 1) / 2
+		if !e.before(&q.events[above]) {
+			break
+		}
+		q.events[i] = q.events[above]
+		i = above
+	}
+	q.events[i] = e
 }
 
 // Next takes out the first event up to an instant; false if there is none.
@@ -29,34 +39,38 @@ func (q *Queue[T]) Next(until T) (e Event[T], ok bool) {
 	if len(q.events) == 0 || q.events[0].At > until {
 		return e, false
 	}
-	return heap.Pop(&q.events).(Event[T]), true
-}
-
-// events implements heap.Interface.
-type events[T ~int64] []Event[T]
-
-// Len implements heap.Interface.
-func (q events[T]) Len() int { return len(q) }
-
-// Less implements heap.Interface.
-func (q events[T]) Less(i, j int) bool {
-	if q[i].At != q[j].At {
-		return q[i].At < q[j].At
+	e = q.events[0]
+	last := len(q.events) - 1
+	moved := q.events[last]
+	q.events[last] = Event[T]{}
+	q.events = q.events[:last]
+	if last > 0 {
+		q.sink(moved)
 	}
-	return q[i].number < q[j].number
+	return e, true
 }
 
-// Swap implements heap.Interface.
-func (q events[T]) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+// sink puts an event in place of the first event, and restores the order below it.
+func (q *Queue[T]) sink(e Event[T]) {
+	i := 0
+	for {
+		below := 2*i + 1
+		if below >= len(q.events) {
+			break
+		}
+		if right := below + 1; right < len(q.events) && q.events[right].before(&q.events[below]) {
+			below = right
+		}
+		if !q.events[below].before(&e) {
+			break
+		}
+		q.events[i] = q.events[below]
+		i = below
+	}
+	q.events[i] = e
+}
 
-// Push implements heap.Interface.
-func (q *events[T]) Push(x any) { *q = append(*q, x.(Event[T])) }
-
-// Pop implements heap.Interface.
-func (q *events[T]) Pop() any {
-	old := *q
-	last := old[len(old)-1]
-	old[len(old)-1] = Event[T]{}
-	*q = old[:len(old)-1]
-	return last
+// before reports whether e happens before the other event.
+func (e *Event[T]) before(other *Event[T]) bool {
+	return e.At < other.At || e.At == other.At && e.number < other.number
 }
