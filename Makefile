@@ -21,16 +21,18 @@ WASM_HEAVY := /envoytest(/|$$)
 announce = @printf '\n== %s\n' "$(1)"
 light_packages = $$(go list ./... | grep -v -E '/weir/test/|$(WASM_HEAVY)')
 # The race detector makes tests several times slower, so it runs those that it can find something in,
-# and these run under it alone. Code in shared/ and filter/ starts no goroutine, which
-# tools/rules/rules_test.go sees to; tests of what workers share do. The other packages below start none
-# either, or processes alone, which take a second under it.
+# and these run under it alone: the packages below in which a file starts goroutines or a server. Code
+# in shared/ and filter/ starts none, which tools/rules/rules_test.go sees to; tests of what workers share
+# do. The packages of `without` start processes and servers for these.
 with_goroutines := \/weir\/(client|controlplane|tools)(\/|$$)|\/filter\/internal\/base\/(bucketstore|shareddata)$$
-without := \/tools\/(habits|measure|rules|wasmgate)$$|\/internal\/(cli|offline|rules\/(promises|policyfiles|policydoc\/reference))(\/|$$)
+without := \/tools\/rules$$|\/internal\/cli(\/|$$)
+starts := ^[[:space:]]*go [a-z]|\.Go\(|httptest\.|net\.Listen|synctest\.|\.Parallel\(
 # Packages that take minutes start first, so that none of them runs alone at the end.
 minutes := \/weir\/client$$|\/internal\/(app|serve\/(api|rls)|store\/redisstore)$$
-race_packages = $$(go list ./... | awk '/$(with_goroutines)/ && !/$(without)/ {print (/$(minutes)/ ? 1 : 2), $$0}' | \
-	sort -s -n -k 1,1 | cut -d ' ' -f 2)
-plain_packages = $$(go list ./... | awk '!/\/weir\/test\// && (!/$(with_goroutines)/ || /$(without)/)')
+race_packages = $$(go list -f '{{.ImportPath}} {{.Dir}}' ./... | awk '$$1 ~ /$(with_goroutines)/ && $$1 !~ /$(without)/' | \
+	while read -r package dir; do if grep -qE '$(starts)' "$$dir"/*.go; then echo "$$package"; fi; done | \
+	awk '{print (/$(minutes)/ ? 1 : 2), $$0}' | sort -s -n -k 1,1 | cut -d ' ' -f 2)
+plain_packages = $$(go list ./... | grep -v '/weir/test/' | grep -vxFf <(printf '%s\n' $(race_packages)))
 
 .PHONY: help
 help: ## list the tasks
@@ -109,13 +111,14 @@ lint: ## staticcheck for the code and actionlint for the workflows, at pinned ve
 	$(call announce,actionlint)
 	@go run $(ACTIONLINT) .github/workflows/*.yml
 
-# Each benchmark runs once, so that none is broken. `go vet` has run before.
-ONCE := -vet=off -bench . -benchtime 1x
+# Each benchmark runs once, so that none is broken. The flags go to the test programs themselves:
+# with -bench the go command runs one package after the other. `go vet` has run before.
+ONCE := -args -test.bench . -test.benchtime 1x
 
 .PHONY: test-unit
 test-unit: ## all tests that need no Envoy, and each benchmark once; those of test-race run there
 	$(call announce,tests)
-	@go test -timeout 30m $(ONCE) $(plain_packages)
+	@go test -timeout 30m -vet=off $(plain_packages) $(ONCE)
 
 # The race detector comes with checks of pointers. A test damages bbolt's file at random, and bbolt
 # finds that out by reading beyond a page, which ends the process there.
@@ -124,7 +127,7 @@ BBOLT := go.etcd.io/bbolt/...
 .PHONY: test-race
 test-race: ## the tests of packages with goroutines, under the race detector
 	$(call announce,tests under the race detector)
-	@CGO_ENABLED=1 go test -race -gcflags='$(BBOLT)=-d=checkptr=0' $(ONCE) $(race_packages)
+	@CGO_ENABLED=1 go test -timeout 30m -vet=off -race -gcflags='$(BBOLT)=-d=checkptr=0' $(race_packages) $(ONCE)
 
 # In the filter an int has 32 bits; this finds arithmetic that only holds with 64.
 .PHONY: test-386
