@@ -51,8 +51,8 @@ type Config struct {
 	// Regions is nil for a control plane that shares its quotas with no other region.
 	Regions *regions.Service
 	Tokens  *auth.Ring
-	// TokenRate and NodeRate are how many requests a second one token may make under /v1, and the
-	// nodes at one address under /node/v1; 0 is no limit.
+	// TokenRate is the number of requests a second that one token may make under /v1. NodeRate is
+	// the same for the nodes at one address under /node/v1. 0 means no limit.
 	TokenRate, NodeRate int64
 	// Proxies are the networks of proxies whose x-forwarded-for says where a request comes from.
 	Proxies []netip.Prefix
@@ -60,8 +60,8 @@ type Config struct {
 	// Tracing may be nil.
 	Tracing *tracing.Tracing
 	Log     *slog.Logger
-	// Now is the store's time, by which all that ends does. Wall is this machine's, for waits; nil
-	// is Now.
+	// Now returns the store's time, for the ends of bans, orders, penalties and tokens. Wall
+	// returns this machine's time, for waits; nil means Now.
 	Now, Wall func() time.Time
 	// Clock says that this machine's clock is wrong, empty while it is not. It may be nil.
 	Clock func() string
@@ -73,7 +73,7 @@ type Config struct {
 	Stopping context.Context
 	// Dashboard is the address to which the console links; empty is no link.
 	Dashboard string
-	// Version is the build's.
+	// Version is the version of the build.
 	Version string
 	// Distance returns the response time of the store; nil for a store in this process.
 	Distance func() time.Duration
@@ -258,7 +258,7 @@ func (s *server) clockWarning() string {
 	return s.config.Clock()
 }
 
-// Version tells the build.
+// Version answers with the version of the build.
 func (s *server) Version(context.Context, gen.VersionRequestObject) (gen.VersionResponseObject, error) {
 	return gen.Version200JSONResponse{Version: s.config.Version, Go: runtime.Version()}, nil
 }

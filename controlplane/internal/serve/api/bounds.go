@@ -22,12 +22,12 @@ import (
 const (
 	// maxKeys bounds how many callers have a bucket of their own.
 	maxKeys = 10_000
-	// failureRate and failureBurst are how many calls without a valid token an address may make a
-	// second before they are no longer answered one by one in the log.
+	// failureRate and failureBurst bound the calls a second without a valid token from one address.
+	// Further calls are refused with 429, and are not logged.
 	failureRate, failureBurst = 10, 100
-	// newNodeRate and newNodeBurst are how many nodes that were never heard of a source may name:
-	// fewer in the time after which a node is forgotten than the stores hold, so that invented
-	// names push no other node out.
+	// newNodeRate and newNodeBurst bound the unknown nodes that a source may name. Until a node is
+	// forgotten, a source can name fewer nodes than the stores hold. So invented names push no
+	// other node out.
 	newNodeRate, newNodeBurst = 10, 2000
 	// leasesWaiting bounds how many lease requests of one source wait for their turn at the store,
 	// for at most leasePatience.
@@ -237,8 +237,7 @@ func (s *server) refuseToken(c echo.Context, token auth.Token, cause error) erro
 	return &failure{code: errs.Unauthorized, detail: detail}
 }
 
-// noteNode remembers that a call of a node was refused: the Envoy there lets everything pass, and
-// is in no list of nodes.
+// noteNode remembers that a call of a node was refused. A refused node is in no other list.
 func (s *server) noteNode(c echo.Context, op *operation, reason string) {
 	if op.forNodes() {
 		s.config.Nodes.Refuse(s.originOf(c.Request()), c.QueryParam("node"), reason)
@@ -264,8 +263,8 @@ func (s *server) noteRefused(c echo.Context, token auth.Token, reason string) {
 		"role", token.Role, "address", s.originOf(c.Request()), "reason", reason)
 }
 
-// awaitTurn waits until a lease request of a node may go to the store, and returns how to say that
-// it is done.
+// awaitTurn waits until a lease request of a node may go to the store. The caller must call done
+// when the store has answered.
 func (s *server) awaitTurn(c echo.Context, node string) (done func(), err error) {
 	if done, ok := s.bounds.leases.EnterNow(); ok {
 		return done, nil

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxFollowers is how many may wait for changes at a replica; one more is asked to come back
-	// after followLater.
+	// maxFollowers is the largest number of callers that wait for changes at a replica. A further
+	// caller is refused until followLater.
 	maxFollowers = 256
 	followLater  = 5 * time.Second
 	// countsEvery is the period of changes of the topic of counts.
@@ -85,16 +85,17 @@ const nodesTopic = 4
 const (
 	// lookEvery is the period at which a waiting reader's revisions are compared.
 	lookEvery = 200 * time.Millisecond
-	// nodesEvery is for how long at least a reader waits if only nodes have changed: so a thousand
-	// that acknowledge a version are a few answers.
+	// nodesEvery is the shortest wait of a reader if only nodes have changed. So a thousand nodes
+	// that acknowledge a version cause only a few answers.
 	nodesEvery = time.Second
 )
 
-// revisions are a number for each topic, which is another one after each change. Replicas may have
-// different numbers for nodes; then a reader that reaches both hears of them once in nodesEvery.
+// revisions have a number for each topic, which differs after each change of the topic. Replicas
+// may have different numbers for nodes. Then a reader that reaches both replicas gets this topic
+// once in nodesEvery.
 type revisions [len(topics)]uint64
 
-// errCursor: a text is not of String.
+// errCursor is the error for a text that String has not written.
 var errCursor = errors.New("since must be the cursor of an earlier answer")
 
 // String encodes the revisions as a cursor.

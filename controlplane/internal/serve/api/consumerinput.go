@@ -23,8 +23,8 @@ func invalidConsumer(problems policy.Problems) error {
 	return &failure{code: errs.InvalidConsumer, problems: problems}
 }
 
-// readBatch reads the changes of many consumers. It is an error only if the policy set or the store
-// is missing. Records that stood before are read only of consumers that are wrong without them.
+// readBatch reads the changes of many consumers. It returns an error only if the policy set or the
+// store cannot be read. It reads earlier records only for consumers with problems.
 func (s *server) readBatch(
 	ctx context.Context, items []gen.ConsumerItem, by string,
 ) (writes []consumers.Write, problems policy.Problems, err error) {
@@ -86,7 +86,7 @@ func batchAt(i int) string {
 	return fmt.Sprintf("consumers[%d].", i)
 }
 
-// maxBatchProblems bounds the answer to a hopeless batch.
+// maxBatchProblems bounds the problems in the answer to a batch.
 const maxBatchProblems = 100
 
 // input reads the document of one consumer and collects its problems. A tier and overrides that the
@@ -179,7 +179,7 @@ func (in *input) readMark(path string, m *gen.Mark) *consumers.Mark {
 	return &consumers.Mark{Reason: m.Reason, Expires: in.readExpiry(path, m.ExpiresAt)}
 }
 
-// checkReason checks why something is so. It may be left out, and is printed where operators look.
+// checkReason checks a reason, which operators see. It may be empty.
 func (in *input) checkReason(path, reason string) {
 	if reason == "" {
 		return

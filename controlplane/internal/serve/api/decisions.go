@@ -74,7 +74,7 @@ func (s *server) ListDecisions(
 	return answer, nil
 }
 
-// addCaller adds to a query whose refusals are meant, and returns who that is.
+// addCaller adds the caller that the parameters name to a query, and returns the caller.
 func (s *server) addCaller(q *decisions.Query, params gen.ListDecisionsParams) (who subject, err error) {
 	who.policy = params.Policy
 	if params.Consumer != "" {
@@ -106,7 +106,7 @@ func (s *server) addCaller(q *decisions.Query, params gen.ListDecisionsParams) (
 	if err != nil {
 		return who, err
 	}
-	q.Buckets = k.hashes() // Bans of the key refuse under these.
+	q.Buckets = k.hashes() // Refusals by bans of the key have these hashes.
 	for _, bucket := range k.buckets() {
 		q.Buckets = append(q.Buckets, bucket.String())
 	}
@@ -145,8 +145,8 @@ func (s *server) otherKeys(k bucketKey, source string) []bucketKey {
 	return nil
 }
 
-// ownLimits names the consumer's own limits where those refused. Of consumers that cannot be looked
-// up the policy's stay.
+// ownLimits replaces the policy's limit in a refusal if the consumer's own limit refused. If the
+// consumers cannot be read, the policies' limits stay.
 func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()

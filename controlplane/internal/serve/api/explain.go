@@ -37,7 +37,7 @@ type explaining struct {
 	answer gen.Explained
 	// drafted: the version is rolled out to a part of the nodes.
 	drafted bool
-	// about is the caller, as the policies know it that the request meets.
+	// about is the caller, as the policies that the request meets know it.
 	about subject
 	// speaksGRPC: its caller gets a status of gRPC.
 	speaksGRPC bool
@@ -364,7 +364,8 @@ func (x *explaining) penaltyOf(number uint32, shadow bool) (worst *refusing) {
 	return worst
 }
 
-// listMisses lists the policies that the request does not meet, those first that it nearly meets.
+// listMisses lists the policies that the request does not meet. The policies with the fewest failed
+// conditions come first.
 func (x *explaining) listMisses() {
 	slices.SortStableFunc(x.Misses, func(a, b explain.Miss) int { return cmp.Compare(len(a.Fails), len(b.Fails)) })
 	for i, miss := range x.Misses {

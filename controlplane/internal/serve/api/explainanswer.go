@@ -41,7 +41,7 @@ func (x *explaining) writeVerdict() {
 	}
 }
 
-// lacksAddress reports whether a policy that could refuse the request would be for it if the
+// lacksAddress reports whether a policy that could refuse the request would match it if the
 // client's address were given.
 func lacksAddress(m explain.Miss) bool {
 	decides := m.Policy.Enforced != policy.EnforcedOff && m.Policy.Enforced != policy.EnforcedShadow

@@ -18,8 +18,8 @@ const (
 	maxPage     = 200
 )
 
-// readPage reads how many to list, and after which. A size above the maximum is taken for the
-// maximum.
+// readPage reads the size of a page, and the text of the token after which the page begins. A size
+// above the maximum counts as the maximum.
 func readPage(wanted gen.PageSize, token gen.PageToken) (size int, after string, err error) {
 	size = defaultPage
 	if wanted > 0 {

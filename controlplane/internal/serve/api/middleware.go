@@ -71,7 +71,7 @@ func (s *server) setSafeHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 		for i := range hardening {
 			h[hardening[i].name] = hardening[i].value[:]
 		}
-		if warning := s.clockWarning(); warning != "" { // Programs find out by Date when to have a ban end.
+		if warning := s.clockWarning(); warning != "" { // Programs compute the end of a ban from Date.
 			h.Set("Date", s.config.Now().UTC().Format(http.TimeFormat))
 			h.Set(ClockHeader, warning)
 		}
@@ -130,7 +130,7 @@ func (s *server) catchPanic(next echo.HandlerFunc, c echo.Context) (err error) {
 	return next(c)
 }
 
-// hintFor names the path that a mistyped one probably means, or the methods of a path.
+// hintFor names the path that a mistyped path probably means, or the methods of a path.
 func hintFor(c echo.Context, code errs.Code) string {
 	switch code {
 	case errs.MethodNotAllowed:
@@ -217,7 +217,7 @@ const ClockHeader = "Weir-Clock"
 // HeldHeader says that the store is away and that the answer comes from this replica's memory.
 const HeldHeader = "Weir-Held"
 
-// noteHeld sets HeldHeader if the store is away: since when the answer is as it was, and why.
+// noteHeld sets HeldHeader if the store is away, with the age of the copy and the reason.
 func (s *server) noteHeld(ctx context.Context, away error, since time.Time) {
 	answer := callerOf(ctx).answer
 	if away == nil || answer == nil {
@@ -288,7 +288,7 @@ func overridesPolicy(o enforcement.Order, sets []*policy.Set) bool {
 }
 
 // RolloutHeader says on each answer to an operator that a version is rolled out to a part of the
-// nodes: an answer about the other version is not true for callers of these.
+// nodes: an answer about the other version is not true for callers at these nodes.
 const RolloutHeader = "Weir-Rollout"
 
 // noteRollout sets RolloutHeader while there is a rollout.

@@ -32,7 +32,7 @@ const VersionHeader = "Weir-Version"
 // MarkHeader carries its mark: policies.Version.Mark.
 const MarkHeader = "Weir-Mark"
 
-// NodesHeader carries how many nodes and doors share the buckets.
+// NodesHeader carries the number of nodes and doors that share the buckets.
 const NodesHeader = "Weir-Nodes"
 
 // snapshot answers the long poll. As soon as the newest snapshot is not the node's snapshot, it
@@ -102,7 +102,7 @@ func protocolParam(c echo.Context) (uint64, error) {
 	return number, nil
 }
 
-// readSeen reads how much a polling node knows.
+// readSeen reads the versions and revisions that a polling node has.
 func (s *server) readSeen(c echo.Context) (seen push.Seen, err error) {
 	if seen.Version, err = uintParam(c, "after"); err != nil {
 		return seen, err

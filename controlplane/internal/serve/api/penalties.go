@@ -16,7 +16,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// noteOffences takes in which penalties a worker of a node has begun, and reports whether it could.
+// noteOffences stores the penalties that a worker of a node has begun, and reports whether it
+// could.
 func (s *server) noteOffences(c echo.Context, m *wire.Offences) (taken bool) {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), offencesPatience)
 	defer cancel()
@@ -94,7 +95,7 @@ func (s *server) penaltyKeysOf(k bucketKey) ([]keyhash.Key, error) {
 	return keys, nil
 }
 
-// ListPenalties lists who is under a penalty.
+// ListPenalties lists the callers under a penalty.
 func (s *server) ListPenalties(
 	ctx context.Context, r gen.ListPenaltiesRequestObject,
 ) (gen.ListPenaltiesResponseObject, error) {

@@ -72,11 +72,11 @@ func (s *server) ListPolicies(
 type listedPolicy struct {
 	by     *policies.Compiled
 	policy *policy.Policy
-	// version is the version that has the policy so, 0 if all versions in force have it.
+	// version is the only version with this policy; 0 if all versions in force have it.
 	version uint64
 }
 
-// id tells the policies of a list apart.
+// id distinguishes the policies of a list.
 func (l listedPolicy) id() string {
 	if l.version == 0 {
 		return l.policy.Name
@@ -133,10 +133,10 @@ func partNames(p *policy.Policy) []string {
 	return names
 }
 
-// orders are those about whole policies, by the policy's name; an empty name is all policies.
+// orders are the orders about whole policies, by the policy's name; an empty name is all policies.
 type orders map[string]enforcement.Order
 
-// ordersOver reads the orders in force. While they are not known there are none.
+// ordersOver returns the orders in force; none while they are not known.
 func ordersOver(of *enforcement.Service, now time.Time) orders {
 	found := orders{}
 	held, _, err := of.Held()
@@ -151,8 +151,8 @@ func ordersOver(of *enforcement.Service, now time.Time) orders {
 	return found
 }
 
-// enforcementOf says how a policy is enforced, and the share of its keys of which that holds, 0 for
-// all.
+// enforcementOf returns the state of a policy, and the share of its keys, in percent, that have
+// this state; 0 means all keys. ordered is true if an order decides.
 func (all orders) enforcementOf(p *policy.Policy) (state enforcement.State, percent int, ordered bool) {
 	o, ordered := all[p.Name]
 	if !ordered {

@@ -96,7 +96,7 @@ type failure struct {
 	wait time.Duration
 	// cause goes to the log, not to the client.
 	cause error
-	// quiet: the log has the cause already, once, and does without each call.
+	// quiet is true if the log has the cause already: the failure is not logged again.
 	quiet bool
 }
 

@@ -16,7 +16,7 @@ import (
 // separatePeople keeps the requests of people from slowing down the requests of nodes. People have
 // their own way to the store, and readers take turns for the processors. A turn lasts while the
 // answer is made. It does not include the call of the store or the sending of the answer, which a
-// reader can delay. Requests that change something wait for no turn.
+// reader can delay. Requests that change something, or that wait for changes, take no turn.
 func (s *server) separatePeople(c echo.Context, op *operation, next echo.HandlerFunc) error {
 	r := c.Request()
 	switch {

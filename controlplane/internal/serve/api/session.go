@@ -174,7 +174,7 @@ func (s *server) logout(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// setCookie sets the session's cookie until it ends; an empty one is taken back.
+// setCookie sets the session's cookie until it ends; an empty value removes the cookie.
 func (s *server) setCookie(c echo.Context, value string, ends time.Time) {
 	safe := isSecure(c.Request())
 	cookie := &http.Cookie{Name: cookieName(safe), Value: value, Path: "/", HttpOnly: true, Secure: safe,

@@ -172,8 +172,8 @@ func pathParameters(c echo.Context) map[string]string {
 	return values
 }
 
-// checkBody bounds the body. Where it is plain JSON it is read, held against its schema and put
-// back.
+// checkBody bounds the body. If it is plain JSON, checkBody compares it with its schema; the
+// handler can read it again.
 func (op *operation) checkBody(c echo.Context) error {
 	if op.maxBody == 0 {
 		return nil
@@ -218,7 +218,7 @@ func (op *operation) badBody(problems policy.Problems) error {
 		detail: "the body must be JSON like " + string(example)}
 }
 
-// bodyProblems says in the house's words where a body is not as its schema wants it.
+// bodyProblems adds the differences between a body and its schema to problems.
 func bodyProblems(problems policy.Problems, err error) policy.Problems {
 	var several openapi3.MultiError
 	if errors.As(err, &several) {
