@@ -46,8 +46,12 @@ const (
 // MissingReserved is the Commit.Missing that keeps the reserved cost.
 const MissingReserved = -1
 
-// MaxStatuses bounds the statuses that a policy names.
-const MaxStatuses = 64
+const (
+	// MaxStatuses bounds the statuses that a policy names.
+	MaxStatuses = 64
+	// MaxStatus is the largest status of a response, of HTTP or gRPC.
+	MaxStatus = 999
+)
 
 // StatusCost is the cost of the responses with a status from First to Last.
 type StatusCost struct {
@@ -226,7 +230,7 @@ func (r *reader) readStatuses(path string, n Node, by CommitBy, c *Commit) {
 // statusRange returns the statuses that a key of a mapping names; false if it names none.
 func statusRange(key string, by CommitBy) (first, last uint16, ok bool) {
 	if key == "rest" {
-		return 0, 999, true
+		return 0, MaxStatus, true
 	}
 	if by == CommitStatus && len(key) == 3 && key[1:] == "xx" {
 		first = uint16(key[0]-'0') * 100
@@ -319,6 +323,13 @@ func digitsUpTo(value []byte, most int64) (n int64, ok bool) {
 		n = min(n*10+int64(c-'0'), most)
 	}
 	return n, len(value) > 0
+}
+
+// ParseStatus returns the status of a response, of HTTP or gRPC, from decimal digits. It returns
+// false for anything else.
+func ParseStatus(digits []byte) (status int, ok bool) {
+	n, ok := ParseCost(digits, MaxStatus)
+	return int(n), ok
 }
 
 // ParseCost reads decimal digits only: no sign, no fraction, and at most the highest cost.

@@ -49,8 +49,8 @@ func (r *SetReader) readCommit() *policy.Commit {
 	out.Unit = quota.Span(c.readWithin(least, int64(quota.Hour)))
 	out.Missing = c.readWithin(0, policy.MaxCost+1) - 1
 	for n := c.readWithin(0, policy.MaxStatuses); n > 0 && c.err == nil; n-- {
-		one := policy.StatusCost{First: uint16(c.readWithin(0, 999))}
-		one.Last = uint16(c.readWithin(int64(one.First), 999))
+		one := policy.StatusCost{First: uint16(c.readWithin(0, policy.MaxStatus))}
+		one.Last = uint16(c.readWithin(int64(one.First), policy.MaxStatus))
 		one.Cost = c.readWithin(0, policy.MaxCost)
 		out.Statuses = append(out.Statuses, one)
 	}

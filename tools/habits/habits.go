@@ -66,8 +66,9 @@ var (
 	listItem    = regexp.MustCompile(`(?m)^\s*([-*]|\d+\.)\s`)
 )
 
-// Sentences splits text into its sentences of at least three words. Words in backticks are names
-// and become "x". An indented line is code and does not count.
+// Sentences splits text into its sentences of at least three words. An item of a list begins a new
+// sentence. Words in backticks are names and become "x". A line that begins with a tab is code and
+// does not count.
 func Sentences(text string) (sentences []string) {
 	var prose []string
 	for line := range strings.Lines(text) {
@@ -79,15 +80,14 @@ func Sentences(text string) (sentences []string) {
 	text = listItem.ReplaceAllString(text, "\n\n")
 	for from := 0; from < len(text); {
 		end := len(text)
-		next := end
 		if m := sentenceEnd.FindStringIndex(text[from:]); m != nil {
-			end, next = from+m[1], from+m[1]
+			end = from + m[1]
 		}
 		sentence := strings.Join(strings.Fields(text[from:end]), " ")
 		if strings.Count(sentence, " ") >= 2 {
 			sentences = append(sentences, sentence)
 		}
-		from = next
+		from = end
 	}
 	return sentences
 }

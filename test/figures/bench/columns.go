@@ -6,19 +6,20 @@ import (
 	"github.com/weir-proxy/weir/test/figures"
 )
 
-// column is one of the tables'.
+// column is a column of a table: its title, and the text in the row of a contestant.
 type column struct {
 	title string
 	cell  func(r *report, c contestant) string
 }
 
+// number returns a column with the median of a figure.
 func number(title, format string, figure func(reading) float64) column {
 	return column{title, func(r *report, c contestant) string {
 		return fmt.Sprintf(format, r.of(c, figure).Median)
 	}}
 }
 
-// opened returns a number of the open loop.
+// opened returns a column with the median of a figure of the open loop.
 func opened(title, format string, figure func(paced) float64) column {
 	return number(title, format, func(f reading) float64 { return figure(f.first()) })
 }
@@ -37,7 +38,7 @@ var busyColumn = column{"busy %, Envoy's / rest", func(r *report, c contestant) 
 	return fmt.Sprintf("%.0f / %.0f", envoy.Median, rest.Median)
 }}
 
-// openRate is the rate of the open loop, and how much of it was answered if that is not all.
+// openRate shows the rate of the open loop, and the rate of answers if it was lower.
 var openRate = column{"open loop/s", func(r *report, c contestant) string {
 	due := r.of(c, func(f reading) float64 { return f.first().Rate }).Median
 	made := r.of(c, func(f reading) float64 { return f.first().Reached }).Median
@@ -59,7 +60,7 @@ func (r *report) columns(s scene) []column {
 	if r.Beside > 0 {
 		all = append(all, busyColumn)
 	}
-	if s != direct {
+	if s != direct { // In the direct scene hardly a request needs a call; see contestant.inHand.
 		all = append(all,
 			number("calls per 1000", "%.1f", func(f reading) float64 { return 1000 * f.Calls }),
 			number("by ladder %", "%.1f", func(f reading) float64 { return 100 * f.Ladder }),
@@ -86,7 +87,7 @@ var memory = []column{
 // rows returns a scene's table, the titles first.
 func (r *report) rows(s scene) figures.Table { return r.table(stages[s].title, r.in(s), r.columns(s)) }
 
-// table has a row for each contestant.
+// table returns a table with a row for each contestant.
 func (r *report) table(title string, all []contestant, columns []column) figures.Table {
 	titles := []string{title}
 	for _, c := range columns {
@@ -113,8 +114,8 @@ func (r *report) idleRows() figures.Table {
 	}, memory...))
 }
 
-// on returns a contestant's point of the curve in a round.
-func on(one round, c contestant, rate float64) paced {
+// pointOf returns a contestant's point of the curve in a round.
+func pointOf(one round, c contestant, rate float64) paced {
 	p, _ := one.at(c.id(), rate)
 	return p
 }
@@ -122,7 +123,7 @@ func on(one round, c contestant, rate float64) paced {
 // misses returns the requests a second that a contestant, or Envoy without a limit, reached, and
 // whether that misses the rate in the median round.
 func (r *report) misses(c contestant, rate float64) (made float64, missed bool) {
-	made = figures.Over(r.Rounds, func(one round) float64 { return on(one, c, rate).Reached }).Median
+	made = figures.Over(r.Rounds, func(one round) float64 { return pointOf(one, c, rate).Reached }).Median
 	return made, !paced{Rate: rate, Reached: made}.reached()
 }
 
@@ -130,9 +131,9 @@ func (r *report) misses(c contestant, rate float64) (made float64, missed bool) 
 // a limit it is the whole cost.
 func (r *report) costAt(c contestant, rate float64) figures.Spread {
 	return figures.Over(r.Rounds, func(one round) float64 {
-		cost := on(one, c, rate).cost()
+		cost := pointOf(one, c, rate).cost()
 		if r.compares(c) {
-			cost -= on(one, contestant{Name: c.base(), Scene: c.Scene}, rate).cost()
+			cost -= pointOf(one, contestant{Name: c.base(), Scene: c.Scene}, rate).cost()
 		}
 		return cost
 	})
@@ -166,7 +167,7 @@ func (r *report) curveLatencies() figures.Table {
 	return r.table("the same: p50 ms / p99 ms / calls per 1000 / by ladder %", r.in(curve),
 		curveColumns(func(r *report, c contestant, rate float64) string {
 			median := func(figure func(paced) float64) float64 {
-				return figures.Over(r.Rounds, func(one round) float64 { return figure(on(one, c, rate)) }).Median
+				return figures.Over(r.Rounds, func(one round) float64 { return figure(pointOf(one, c, rate)) }).Median
 			}
 			calls := median(func(p paced) float64 { return 1000 * p.Calls })
 			ladder := median(func(p paced) float64 { return 100 * p.Ladder })

@@ -46,11 +46,11 @@ type Watch struct {
 	ring *Ring
 	log  *slog.Logger
 
-	// text is the text in force, tokens are its tokens, and wrong is its error. seen is the text of
-	// the last look.
-	text, seen []byte
-	tokens     Tokens
-	wrong      error
+	// text is the text in force, tokens are its tokens, and mistakes is its error. lastRead is the
+	// text that was read last.
+	text, lastRead []byte
+	tokens         Tokens
+	mistakes       error
 	// trouble is the last message in the log about the file. short is the same without the content
 	// of the file.
 	trouble string
@@ -92,29 +92,31 @@ func (w *Watch) readFile() ([]byte, error) {
 	return ReadFile(w.path)
 }
 
-// applyTokens puts the tokens of a text into force, unless they already are.
+// applyTokens puts the tokens of a text into force, and returns the mistakes in the text. It does
+// not if the text is empty, nor when it sees a text with mistakes for the first time, except at the
+// start.
 func (w *Watch) applyTokens(text []byte) error {
 	if w.text != nil && bytes.Equal(text, w.text) {
-		return w.wrong
+		return w.mistakes
 	}
 	tokens, problems := ParseFile(text)
-	wrong := errors.Join(problems...)
-	seen := bytes.Equal(text, w.seen)
-	w.seen = bytes.Clone(text)
+	mistakes := errors.Join(problems...)
+	seenBefore := bytes.Equal(text, w.lastRead)
+	w.lastRead = bytes.Clone(text)
 	switch {
 	case len(bytes.TrimSpace(text)) == 0:
-		return wrong
-	case wrong != nil && !seen && w.text != nil:
-		return wrong
+		return mistakes
+	case mistakes != nil && !seenBefore && w.text != nil: // The file may just be being written.
+		return mistakes
 	}
 	first := w.text == nil
-	w.text, w.tokens, w.wrong = bytes.Clone(text), tokens, wrong
+	w.text, w.tokens, w.mistakes = bytes.Clone(text), tokens, mistakes
 	w.ring.Set(tokens)
 	w.warned = map[Token]time.Time{}
 	if !first {
 		w.log.Info("the tokens file has changed and is in force", "file", w.path, "tokens", len(tokens))
 	}
-	return wrong
+	return mistakes
 }
 
 // noteError logs the error of the file once, and stores it for Trouble.

@@ -15,12 +15,12 @@ import (
 
 const (
 	// maxCallers is the number of callers that an Enforcer remembers. If it is reached, a new
-	// caller replaces the least important caller of someFew, see makeRoom.
+	// caller replaces one of someFew others; see makeRoom.
 	maxCallers = 1 << 16
 	someFew    = 8
 	// maxPending bounds the penalties that wait to be reported.
 	maxPending = 1024
-	// reportTime is the longest time of the store for a report.
+	// reportTime is the time limit of a report.
 	reportTime = time.Second
 	// shortestPause and longestPause bound the pause after a report that failed.
 	shortestPause = 100 * time.Millisecond
@@ -98,15 +98,15 @@ func (e *Enforcer) Find(c *Caller, who func() *wire.Identity) quota.Span {
 	return o.left(now)
 }
 
-// Refused counts a refusal of a caller by a policy whose quota is used up. It returns the rest of a
-// penalty, also of a penalty in shadow; 0 if there is none.
-func (e *Enforcer) Refused(c *Caller, who *wire.Identity) quota.Span {
+// CountRefusal counts a refusal of a caller by a policy whose quota is used up. It returns the rest
+// of a penalty, also of a penalty in shadow; 0 if there is none.
+func (e *Enforcer) CountRefusal(c *Caller, who *wire.Identity) quota.Span {
 	now := e.service.Now()
 	at := now.UnixMilli()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	o := e.stateOf(c.Key)
-	if !o.InForce(at) { // Otherwise another call was faster.
+	if !o.InForce(at) { // Otherwise another refusal of this caller has just begun a penalty.
 		o.last = at
 		offence := o.refusals.Add(c.Rule, at)
 		if offence {

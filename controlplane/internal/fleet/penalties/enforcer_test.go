@@ -37,7 +37,7 @@ func (g *guard) caller(n int) *penalties.Caller {
 // refuse makes the policy refuse a caller the given number of times.
 func (g *guard) refuse(n, times int) {
 	for range times {
-		g.enforcer.Refused(g.caller(n), &wire.Identity{})
+		g.enforcer.CountRefusal(g.caller(n), &wire.Identity{})
 	}
 }
 

@@ -329,7 +329,8 @@ func (h *Hub) snapshotOf(c *policies.Compiled, active policies.Active) (News, er
 		Version: c.Version.Number, Mark: c.Version.Mark(h.secret),
 		Bytes: wire.AppendSnapshot(nil, wire.Snapshot{Version: c.Version.Number, Secret: h.secret, Set: c.Set}),
 	}
-	for i, known := range h.encoded { // It replaces a snapshot of a version that is no longer in force.
+	// The new snapshot takes the place of a snapshot that is no longer in force.
+	for i, known := range h.encoded {
 		if !known.isSnapshotOf(active.Current, h.secret) && !known.isSnapshotOf(active.Draft, h.secret) {
 			h.encoded[i] = snapshot
 			break

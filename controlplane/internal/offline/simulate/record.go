@@ -45,14 +45,15 @@ type record struct {
 	// verified are the values that come from no header, by the path of the property.
 	verified map[string][]byte
 	tier     []byte
-	limited  bool // the log says that it was refused with 429
-	// lasted is the time that the request was in flight; 0 if the log does not say.
+	limited  bool // the log shows that it was refused with 429
+	// lasted is the time that the request was in flight; 0 if the log does not show it.
 	lasted quota.Span
-	// status is the status of the response, 0 if the log does not say. answered are the response
-	// headers that policies read.
+	// status is the status of the response, 0 if the log does not show it. answered has the values
+	// of the response from which policies read costs: headers, trailers and metadata by their
+	// names, and grpc_status.
 	status   int
 	answered map[string]string
-	// flags are Envoy's response flags, which say why a response is incomplete.
+	// flags are Envoy's response flags, which show why a response is incomplete.
 	flags []string
 }
 
@@ -73,7 +74,7 @@ type fields struct {
 	headers map[string][]string
 	// consumer is the source where policies look for a consumer first; nil if they do not.
 	consumer *policy.Source
-	// answered are the response headers that policies read.
+	// answered are the names of the response's values from which policies read costs.
 	answered []string
 	// verified are the sources that Envoy would ask for.
 	verified []policy.Source

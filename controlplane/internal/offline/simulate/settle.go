@@ -35,8 +35,8 @@ func (d *decider) scheduleSettling(h match.Hit, r *record) {
 		return
 	}
 	actual, known := r.loggedCost(c)
-	switch broke, left := r.isIncomplete(); {
-	case broke && (!known || c.By == policy.CommitDuration):
+	switch incomplete, left := r.isIncomplete(); {
+	case incomplete && (!known || c.By == policy.CommitDuration):
 		actual = d.unfinishedCost(h, r, left)
 	case !known:
 		actual = c.Missing
@@ -75,14 +75,15 @@ func (d *decider) settleDue(now quota.Instant) {
 	d.due = slices.Delete(d.due, 0, n)
 }
 
-// loggedCost returns the cost of the request by the log. It returns false if the log does not say.
-func (r *record) loggedCost(c *policy.Commit) (n int64, known bool) {
+// loggedCost returns the cost of the request that the log shows. known is false if the log does not
+// show it.
+func (r *record) loggedCost(c *policy.Commit) (cost int64, known bool) {
 	switch c.By {
 	case policy.CommitStatus:
 		return c.ByStatus(r.status), r.status > 0
 	case policy.CommitGRPCStatus:
-		n, known = policy.ParseCost([]byte(r.answered["grpc_status"]), 999)
-		return c.ByStatus(int(n)), known
+		status, known := policy.ParseStatus([]byte(r.answered["grpc_status"]))
+		return c.ByStatus(status), known
 	case policy.CommitHeader, policy.CommitTrailer, policy.CommitMetadata:
 		return policy.ParseActual([]byte(r.answered[c.Name]))
 	case policy.CommitDuration:
@@ -91,22 +92,22 @@ func (r *record) loggedCost(c *policy.Commit) (n int64, known bool) {
 	return 0, false
 }
 
-// isIncomplete reports whether the response was incomplete by the log, and whether its client left
-// or it timed out.
-func (r *record) isIncomplete() (broke, left bool) {
+// isIncomplete reports whether the log shows that the response was incomplete. left is true if the
+// client left, or if the request timed out.
+func (r *record) isIncomplete() (incomplete, left bool) {
 	for _, flag := range r.flags {
 		switch flag {
 		case "DC", "DPE", "DR", "UT", "SI", "UMSDR", "DT":
 			return true, true
 		case "UH", "LR", "UR", "UF", "UC", "UO", "URX", "UPE":
-			broke = true
+			incomplete = true
 		}
 	}
-	return broke, false
+	return incomplete, false
 }
 
-// unfinishedCost returns the cost of a request whose response was incomplete; below 0 for the
-// tokens that it reserved.
+// unfinishedCost returns the cost of a request whose response was incomplete; below 0 if the
+// request costs the tokens that it reserved.
 func (d *decider) unfinishedCost(h match.Hit, r *record, left bool) int64 {
 	p, took := &d.set.Policies[h.Policy], quota.Span(-1)
 	if r.lasted > 0 {

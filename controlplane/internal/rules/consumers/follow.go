@@ -18,8 +18,9 @@ func (s *Service) Refresh(ctx context.Context) error {
 	return s.Follow(ctx, nil)
 }
 
-// Follow reads the changes like Refresh, unless a poll shows that this replica already has them
-// all. head is the store's head; nil if the poll could not read it.
+// Follow reads the changes like Refresh, unless a poll shows that this replica already has all
+// changes: then it only checks whether the store has lost some. head is the store's head; nil if
+// the poll could not read it.
 func (s *Service) Follow(ctx context.Context, head *docs.Head) (err error) {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
@@ -39,7 +40,8 @@ func (s *Service) Follow(ctx context.Context, head *docs.Head) (err error) {
 	return err
 }
 
-// readChanges reads the latest changes, or finds that the store has lost some.
+// readChanges reads the latest changes. If the store has lost changes, it gives back the changes of
+// this replica.
 func (s *Service) readChanges(ctx context.Context) error {
 	if len(s.owed) > 0 || s.loss != nil {
 		if err := s.repayStore(ctx); err != nil {
@@ -63,8 +65,8 @@ func (s *Service) readChanges(ctx context.Context) error {
 	return s.takeLog(ctx, log, held.Revision, !loaded || gap)
 }
 
-// takeLog applies a log of the changes after a revision. gap is true if changes may be missing in
-// the log.
+// takeLog applies a log of the changes after a revision, and updates the bans. gap is true if
+// changes may be missing in the log: then it reads all bans from the store.
 func (s *Service) takeLog(ctx context.Context, log Log, after uint64, gap bool) (err error) {
 	bans, whole := maps.Clone(s.bans), s.bansWhole
 	if gap {
@@ -90,6 +92,7 @@ func (s *Service) takeLog(ctx context.Context, log Log, after uint64, gap bool) 
 	return nil
 }
 
+// loadBans reads the bans from the store, at most maxBans.
 func (s *Service) loadBans(ctx context.Context) (map[keyhash.Key]Record, error) {
 	list, err := s.store.BannedConsumers(ctx, maxBans)
 	bans := make(map[keyhash.Key]Record, len(list))

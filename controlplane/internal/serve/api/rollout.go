@@ -17,7 +17,7 @@ import (
 const rolloutBound = "each node decides by the limits of its version, and the requests that it admits count for " +
 	"both: over all nodes at most the larger of both limits passes, and the limits in force lose no count"
 
-// GetRollout says how far the rollout is.
+// GetRollout describes the rollout that is under way.
 func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) (gen.GetRolloutResponseObject, error) {
 	timed, cancel := s.atHand(ctx)
 	defer cancel()
@@ -40,7 +40,7 @@ func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) 
 	}, nil
 }
 
-// mostCompared bounds the policies of which an answer has both sides.
+// mostCompared is the largest number of policies in an answer.
 const mostCompared = 200
 
 func verdictOf(r policies.Rollout, both rollouts.Comparison) gen.RolloutVerdict {
@@ -68,7 +68,7 @@ func sideOf(side series.Side) gen.RolloutSide {
 		WaitedMs: side.Held.Milliseconds()}
 }
 
-// ruleOf reads the rule by which a rollout is taken back; empty or off is none.
+// ruleOf reads the rule by which a rollout is cancelled; the texts "" and off are no rule.
 func ruleOf(text string) (string, error) {
 	if text == "" || text == "off" {
 		return "", nil
@@ -79,7 +79,8 @@ func ruleOf(text string) (string, error) {
 	return text, nil
 }
 
-// PutRollout gives the version to another share of the nodes.
+// PutRollout gives the version that is rolled out to another share of the nodes. With all nodes it
+// becomes the current version, and the rollout ends.
 func (s *server) PutRollout(ctx context.Context, r gen.PutRolloutRequestObject) (gen.PutRolloutResponseObject, error) {
 	percent, err := shareOf(r.Body.Nodes)
 	if err != nil {
@@ -101,7 +102,7 @@ func (s *server) PutRollout(ctx context.Context, r gen.PutRolloutRequestObject) 
 	return gen.PutRollout200JSONResponse{RolloutStepJSONResponse: answer}, err
 }
 
-// DeleteRollout takes the version back.
+// DeleteRollout cancels the rollout: all nodes get the current version.
 func (s *server) DeleteRollout(
 	ctx context.Context, r gen.DeleteRolloutRequestObject,
 ) (gen.DeleteRolloutResponseObject, error) {
@@ -109,6 +110,7 @@ func (s *server) DeleteRollout(
 	return gen.DeleteRollout200JSONResponse{RolloutStepJSONResponse: answer}, err
 }
 
+// stepRollout makes a step of the rollout and describes it.
 func (s *server) stepRollout(
 	ctx context.Context, action string, change policies.RollChange, match gen.IfMatch,
 ) (answer gen.RolloutStepJSONResponse, err error) {

@@ -176,7 +176,7 @@ func (d *decision) countOffences() {
 		return
 	}
 	if c := d.callerOf(d.refusing); c != nil {
-		left := d.service.config.Penalties.Refused(&c.by, d.callerIdentity())
+		left := d.service.config.Penalties.CountRefusal(&c.by, d.callerIdentity())
 		if h := d.refusing; !c.Shadow {
 			h.retry, h.reset = max(h.retry, left), max(h.reset, left)
 		}

@@ -124,7 +124,7 @@ func (s *Service) countRuns(view *calls.View, runs []run, answers []wire.LeaseAn
 		if r.seen == ShadowAllowed {
 			var offends bool
 			if r.seen, offends = r.readOutcome(answers); offends && r.caller != nil {
-				s.config.Penalties.Refused(r.caller, &r.who)
+				s.config.Penalties.CountRefusal(r.caller, &r.who)
 			}
 		}
 		name := view.Set.Policies[r.policy].Name

@@ -61,8 +61,8 @@ func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 	for _, r := range req.reserved {
 		switch r.commit.By {
 		case policy.CommitStatus:
-			status, _ := policy.ParseCost(a.Header(":status"), 999)
-			l.settleReservation(req, r, r.commit.ByStatus(int(status)), now)
+			status, _ := policy.ParseStatus(a.Header(":status"))
+			l.settleReservation(req, r, r.commit.ByStatus(status), now)
 		case policy.CommitHeader:
 			actual, known := policy.ParseActual(a.Once(r.commit.Name))
 			if !known {
@@ -90,8 +90,8 @@ const grpcStatus = "grpc-status"
 func (r *reservation) trailerCost(a Answer) int64 {
 	switch r.commit.By {
 	case policy.CommitGRPCStatus:
-		if status, ok := policy.ParseCost(a.Header(grpcStatus), 999); ok {
-			return r.commit.ByStatus(int(status))
+		if status, ok := policy.ParseStatus(a.Header(grpcStatus)); ok {
+			return r.commit.ByStatus(status)
 		}
 	case policy.CommitTrailer:
 		if actual, known := policy.ParseActual(a.Once(r.commit.Name)); known {

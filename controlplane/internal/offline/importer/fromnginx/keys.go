@@ -22,7 +22,7 @@ type variable struct {
 	// used is true if the variable is the key of a limit, or the source of such a key. inside is
 	// true if it is a part of a key.
 	used, inside bool
-	// refused says why the import cannot use the variable; empty if it can.
+	// refused is the reason why the import cannot use the variable; empty if it can.
 	refused string
 }
 
@@ -30,12 +30,12 @@ type variable struct {
 // their own.
 type entry struct{ key, value string }
 
-// readVariable reads a map or a geo block.
+// readVariable reads a map or a geo block into r.variables.
 func (r *reader) readVariable(d *crossplane.Directive, p place) {
 	v := &variable{place: p, isGeo: d.Directive == "geo"}
 	name := ""
 	switch {
-	case len(d.Args) == 1:
+	case len(d.Args) == 1: // A geo block looks up the client's address by default.
 		v.source, name = "$remote_addr", d.Args[0]
 	case len(d.Args) > 1:
 		v.source, name = d.Args[0], d.Args[1]
@@ -43,6 +43,8 @@ func (r *reader) readVariable(d *crossplane.Directive, p place) {
 	for _, e := range d.Block {
 		switch {
 		case e.Directive == "hostnames", e.Directive == "volatile":
+			// They change nothing: expandMap follows no map of host names, and no import caches a
+			// value.
 		case e.Directive == "include", v.isGeo &&
 			slices.Contains([]string{"ranges", "delete", "proxy", "proxy_recursive"}, e.Directive):
 			v.refused = e.Directive + " in this block is not read"
@@ -53,7 +55,7 @@ func (r *reader) readVariable(d *crossplane.Directive, p place) {
 	r.variables[strings.TrimPrefix(name, "$")] = v
 }
 
-// counted describes which requests a zone counts, and the key that it counts them by.
+// counted describes the requests that a zone counts, and the key by which it counts them.
 type counted struct {
 	// key is the text of the key; empty if nginx counts no request.
 	key string
@@ -98,7 +100,7 @@ const notFollowed = "a map is followed if it has one key, or none, for the netwo
 	"write a policy for each case of this map"
 
 // expandMap finds the requests to which a map gives its only key. All other requests have an empty
-// key, and nginx does not count them. refused says why the map cannot be used.
+// key, and nginx does not count them. refused is the reason why the map cannot be used.
 func (r *reader) expandMap(m *variable) (c counted, refused string) {
 	key, ok := r.findOnlyKey(m)
 	if !ok || m.isGeo {
