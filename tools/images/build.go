@@ -140,20 +140,30 @@ func listOfBinary(path, name, version string) ([]byte, error) {
 }
 
 func listOfFilter(root, version string, module []byte) ([]byte, error) {
-	pins, err := os.ReadFile(filepath.Join(root, "tools/tinygo/go.mod"))
+	compiler, err := tinygoVersion(root)
 	if err != nil {
 		return nil, err
-	}
-	const compiler = "github.com/tinygo-org/tinygo"
-	pin := regexp.MustCompile(compiler + ` (\S+)`).FindSubmatch(pins)
-	if pin == nil {
-		return nil, fmt.Errorf("tools/tinygo/go.mod does not pin TinyGo")
 	}
 	parts, err := ofFilter(root)
 	if err != nil {
 		return nil, err
 	}
-	return materials("weir-filter", version, sum(module), component{Path: compiler, Version: string(pin[1])}, parts)
+	return materials("weir-filter", version, sum(module), component{Path: tinygoModule, Version: compiler}, parts)
+}
+
+const tinygoModule = "github.com/tinygo-org/tinygo"
+
+// tinygoVersion returns the version of the filter's compiler that the tree pins.
+func tinygoVersion(root string) (string, error) {
+	pins, err := os.ReadFile(filepath.Join(root, "tools/tinygo/go.mod"))
+	if err != nil {
+		return "", err
+	}
+	pin := regexp.MustCompile(tinygoModule + ` (\S+)`).FindSubmatch(pins)
+	if pin == nil {
+		return "", fmt.Errorf("tools/tinygo/go.mod does not pin TinyGo")
+	}
+	return string(pin[1]), nil
 }
 
 func sum(content []byte) string {

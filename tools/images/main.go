@@ -3,15 +3,18 @@
 // builds of one commit have the same digests.
 //
 //	images -out DIR [-push REGISTRY/PATH] [-key FILE]   images, as an OCI layout in DIR
-//	images -out DIR -release [-key FILE]                the files of a release
+//	images -out DIR -release -commit ID [-key FILE]     the files of a release
 package main
 
 import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/weir-proxy/weir/tools/stack"
 )
 
 // settings are the values of the command line.
@@ -28,10 +31,14 @@ type settings struct {
 	Push string
 	// Key is a file with the private key that signs. $COSIGN_PRIVATE_KEY may hold the key itself.
 	Key string
-	// Platforms are the platforms of the control plane's image.
+	// Platforms are the platforms of the control plane's image, or of the binaries of a release.
 	Platforms []string
 	// Release makes the files of a release.
 	Release bool
+	// Commit is the commit that a release is built from, for its provenance.
+	Commit string
+	// Clients is the folder with Node and TypeScript that tools/setup.sh clients makes.
+	Clients string
 }
 
 func main() {
@@ -42,10 +49,18 @@ func main() {
 	flag.StringVar(&s.Module, "module", "../../build/weir.wasm", "the built filter")
 	flag.StringVar(&s.Push, "push", "", "`registry` and path to push to, like registry.example.com/team")
 	flag.StringVar(&s.Key, "key", "", "`file` with the private key that signs, in PEM or as cosign makes it")
-	flag.StringVar(&platforms, "platforms", "linux/amd64,linux/arm64", "of the control plane's image")
+	flag.StringVar(&platforms, "platforms", "", "`platforms` to build for; empty is those of the images, or of a release")
 	flag.BoolVar(&s.Release, "release", false, "make the files of a release")
+	flag.StringVar(&s.Commit, "commit", "", "`commit` that a release is built from")
+	flag.StringVar(&s.Clients, "clients", "", "`folder` with Node and TypeScript; empty is where tools/setup.sh puts it")
 	flag.Parse()
-	s.Platforms = strings.Split(platforms, ",")
+	s.Platforms = []string{"linux/amd64", "linux/arm64"}
+	if s.Release {
+		s.Platforms = append(s.Platforms, "darwin/amd64", "darwin/arm64")
+	}
+	if platforms != "" {
+		s.Platforms = strings.Split(platforms, ",")
+	}
 	s.Version = strings.TrimPrefix(s.Version, "v")
 	if err := run(s); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
@@ -62,6 +77,13 @@ func run(s settings) error {
 		return err
 	}
 	if s.Release {
+		if s.Clients == "" {
+			cache, err := stack.CacheDir()
+			if err != nil {
+				return err
+			}
+			s.Clients = filepath.Join(cache, "clients")
+		}
 		return release(s, signer)
 	}
 	images, err := build(s)

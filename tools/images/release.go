@@ -11,12 +11,30 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 )
 
-// releasePlatforms are the platforms of the binaries.
-var releasePlatforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64"}
+// A folder takes the files of a release, and sums them up.
+type folder struct {
+	dir   string
+	files []subject
+}
 
-// release writes all files of a release except the images: an archive with the binary for each
-// platform, the filter, their SBOMs, notes, and the checksums of all files, signed if there is a
-// signer.
+// add writes a file.
+func (f *folder) add(name string, content []byte) error {
+	f.files = append(f.files, subject{Name: name, Digest: map[string]string{"sha256": sum(content)}})
+	return os.WriteFile(filepath.Join(f.dir, name), content, 0o644)
+}
+
+// sums returns the checksums of all files as sha256sum writes them.
+func (f *folder) sums() string {
+	var b strings.Builder
+	for _, file := range f.files {
+		fmt.Fprintf(&b, "%s  %s\n", file.Digest["sha256"], file.Name)
+	}
+	return b.String()
+}
+
+// release writes all files of a release except the images: archives and packages of the program,
+// the filter, the chart, the clients, the materials, the notes and the provenance. The checksums of
+// all files and the provenance are signed if there is a signer.
 func release(s settings, signer signature.Signer) error {
 	if err := os.RemoveAll(s.Out); err != nil {
 		return err
@@ -24,45 +42,67 @@ func release(s settings, signer signature.Signer) error {
 	if err := os.MkdirAll(s.Out, 0o755); err != nil {
 		return err
 	}
-	// Each file that is written gets a line in the checksums.
-	var sums strings.Builder
-	add := func(name string, content []byte) error {
-		fmt.Fprintf(&sums, "%s  %s\n", sum(content), name)
-		return os.WriteFile(filepath.Join(s.Out, name), content, 0o644)
-	}
-	// Write the binaries, the filter and the notes.
-	for _, platform := range releasePlatforms {
-		if err := addBinary(s, platform, add); err != nil {
-			return err
-		}
-	}
-	if err := addFilter(s, add); err != nil {
+	f := &folder{dir: s.Out}
+	if err := addFiles(s, f); err != nil {
 		return err
 	}
-	changes, err := os.ReadFile(filepath.Join(s.Root, "CHANGELOG.md"))
+	// Write the statement about all files so far, and the checksums of all files with it.
+	origin, err := provenanceOf(s, f.files)
 	if err != nil {
 		return err
 	}
-	if err := add("notes.md", []byte(notes(string(changes), s.Version))); err != nil {
+	if err := f.add("provenance.json", origin); err != nil {
 		return err
 	}
-	// Write the checksums, and sign them.
-	text := sums.String()
-	if err := os.WriteFile(filepath.Join(s.Out, "checksums.txt"), []byte(text), 0o644); err != nil {
+	sums := []byte(f.sums())
+	if err := os.WriteFile(filepath.Join(s.Out, "checksums.txt"), sums, 0o644); err != nil {
 		return err
 	}
-	fmt.Print(text)
+	fmt.Printf("%s", sums)
+	// Sign both.
 	if signer == nil {
 		return nil
 	}
-	signed, err := sign([]byte(text), signer)
+	for name, text := range map[string][]byte{"provenance.json": origin, "checksums.txt": sums} {
+		signed, err := sign(text, signer)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(s.Out, name+".sig"), []byte(signed), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addFiles adds everything but the files about the others.
+func addFiles(s settings, f *folder) error {
+	p, err := readPapers(s)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(s.Out, "checksums.txt.sig"), []byte(signed), 0o644)
+	for _, platform := range s.Platforms {
+		if err := addBinary(s, platform, p, f); err != nil {
+			return err
+		}
+	}
+	if err := addFilter(s, p.module, f); err != nil {
+		return err
+	}
+	if err := addChart(s, f); err != nil {
+		return err
+	}
+	if err := addWheel(s, p.license, f); err != nil {
+		return err
+	}
+	if err := addNPM(s, p.license, f); err != nil {
+		return err
+	}
+	return f.add("notes.md", []byte(notes(string(p.changes), s.Version)))
 }
 
-func addBinary(s settings, platform string, add func(string, []byte) error) error {
+// addBinary adds the archive for a platform, its materials, and for Linux the Debian package.
+func addBinary(s settings, platform string, p papers, f *folder) error {
 	dir, err := os.MkdirTemp("", "weir-release-")
 	if err != nil {
 		return err
@@ -77,48 +117,66 @@ func addBinary(s settings, platform string, add func(string, []byte) error) erro
 	if err != nil {
 		return err
 	}
-	// Pack it with the license.
-	license, err := os.ReadFile(filepath.Join(s.Root, "LICENSE"))
+	// Pack it.
+	system, architecture, _ := strings.Cut(platform, "/")
+	name := fmt.Sprintf("weir_%s_%s_%s", s.Version, system, architecture)
+	packed, err := archiveOf(binary, p, name)
 	if err != nil {
 		return err
 	}
-	plain, err := archive([]entry{{"LICENSE", license, 0o644, 0}, {"weir", binary, 0o755, 0}})
-	if err != nil {
+	if err := f.add(name+".tar.gz", packed); err != nil {
 		return err
 	}
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	if _, err := z.Write(plain); err != nil {
-		return err
-	}
-	if err := z.Close(); err != nil {
-		return err
-	}
-	name := fmt.Sprintf("weir_%s_%s", s.Version, strings.ReplaceAll(platform, "/", "_"))
-	if err := add(name+".tar.gz", packed.Bytes()); err != nil {
-		return err
-	}
-	// Add its SBOM.
 	text, err := listOfBinary(path, "weir", s.Version)
 	if err != nil {
 		return err
 	}
-	return add(name+".spdx.json", text)
+	if err := f.add(name+".spdx.json", text); err != nil {
+		return err
+	}
+	// Make the package.
+	if system != "linux" {
+		return nil
+	}
+	packed, err = debianOf(s, architecture, binary, p)
+	if err != nil {
+		return err
+	}
+	return f.add(fmt.Sprintf("weir_%s_%s.deb", s.Version, architecture), packed)
 }
 
-func addFilter(s settings, add func(string, []byte) error) error {
-	module, err := os.ReadFile(s.Module)
+// compressed returns files as a .tar.gz.
+func compressed(files []entry) ([]byte, error) {
+	plain, err := archive(files)
 	if err != nil {
-		return fmt.Errorf("%w: make build makes it", err)
+		return nil, err
 	}
-	if err := add("weir-filter_"+s.Version+".wasm", module); err != nil {
+	return gzipped(plain)
+}
+
+// gzipped compresses a text. The result has neither a name nor a time.
+func gzipped(text []byte) ([]byte, error) {
+	var out bytes.Buffer
+	z, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := z.Write(text); err != nil {
+		return nil, err
+	}
+	err = z.Close()
+	return out.Bytes(), err
+}
+
+func addFilter(s settings, module []byte, f *folder) error {
+	if err := f.add("weir-filter_"+s.Version+".wasm", module); err != nil {
 		return err
 	}
 	text, err := listOfFilter(s.Root, s.Version, module)
 	if err != nil {
 		return err
 	}
-	return add("weir-filter_"+s.Version+".spdx.json", text)
+	return f.add("weir-filter_"+s.Version+".spdx.json", text)
 }
 
 // notes returns the section of the changelog for a version, or else its first section.

@@ -66,6 +66,7 @@ type commands struct {
 
 	Completion completionCommand `cmd:"" help:"Print the script that completes commands and flags in a shell."`
 	Complete   completeCommand   `cmd:"" hidden:""`
+	Manual     manualCommand     `cmd:"" hidden:""`
 }
 
 // environment is the command's surroundings beside its flags.

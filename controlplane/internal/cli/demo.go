@@ -26,7 +26,7 @@ type demoCommand struct {
 
 // Help returns the text below the flags.
 func (demoCommand) Help() string {
-	return `Everything listens on 127.0.0.1. A run that ends leaves nothing, but for a --dir.`
+	return `Everything listens on 127.0.0.1. At its end it leaves nothing, except --dir.`
 }
 
 // Run runs the demo until SIGINT, SIGTERM or SIGHUP.
