@@ -163,7 +163,7 @@ func (v *vm) call(cb callback, c *wasmContext, args ...uint64) uint64 {
 const maxNested = 100
 
 // afterCall runs the actions that had to wait until the guest's call returned: local replies,
-// resumptions, deletions.
+// resumptions, deletions. It also resets stop, which a local reply sets.
 func (v *vm) afterCall() {
 	v.stop = false
 	v.nested++
@@ -179,6 +179,7 @@ func (v *vm) afterCall() {
 	}
 }
 
+// postpone runs an action in the next afterCall.
 func (v *vm) postpone(action func()) { v.actions = append(v.actions, action) }
 
 // context returns the context that host calls act on: the effective context, or the calling context

@@ -87,8 +87,8 @@ func (l Ledger) takeBackLate(end quota.Instant, n int64) (Ledger, bool) {
 	return l, true
 }
 
-// TakeBack is Ledger.TakeBack for windows: unused tokens count no more where they were lent, and
-// used tokens count from now on.
+// TakeBack is Ledger.TakeBack for windows: unused tokens no longer count, and used tokens count at
+// the time of the ledger.
 func (l WindowLedger) TakeBack(now quota.Instant, term Term, b Back) (WindowLedger, Back) {
 	if l.Windows.Quota == 0 || term == 0 {
 		return l, Back{}
@@ -100,7 +100,7 @@ func (l WindowLedger) TakeBack(now quota.Instant, term Term, b Back) (WindowLedg
 	}
 	done := Back{
 		Unused: next.Windows.TakeBack(&next.History, end, max(b.Unused, 0)),
-		Used:   next.Windows.Bring(&next.History, end, max(b.Used, 0)),
+		Used:   next.Windows.CountNow(&next.History, end, max(b.Used, 0)),
 	}
 	if done == (Back{}) {
 		return l, done

@@ -49,9 +49,10 @@ func (w Windows) TakeBack(h *History, until Instant, n int64) (taken int64) {
 	return h.shrinkMarks(start, math.MaxInt64, n)
 }
 
-// Bring makes up to n used tokens count now that were lent until an instant, and returns how many
-// it moved. In a fixed window they no longer count in the next window.
-func (w Windows) Bring(h *History, until Instant, n int64) (moved int64) {
+// CountNow counts up to n used tokens, which were lent until an instant, at the history's time
+// instead of that instant. It returns the number of tokens that it moved. In a fixed window they no
+// longer count in the next window.
+func (w Windows) CountNow(h *History, until Instant, n int64) (moved int64) {
 	start, current := w.startOf(until), w.startOf(h.Last)
 	if !w.Algorithm.Lends() || start <= current {
 		return 0

@@ -49,7 +49,7 @@ func (m *Report) Sections() (s Sections) {
 	return s
 }
 
-// AppendReport appends the message to dst.
+// AppendReport appends a report to dst.
 func AppendReport(dst []byte, m *Report) []byte {
 	dst = appendHeader(dst, reportMagic)
 	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)

@@ -37,6 +37,7 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Process, string, error) {
 	return p, address, nil
 }
 
+// pingRedis returns nil if redis-server answers PING.
 func pingRedis(ctx context.Context, address string) error {
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {

@@ -156,7 +156,8 @@ func (s *Service) answerStale(ctx context.Context, r *resolver, stale []int) err
 	return nil
 }
 
-// answerOf converts a grant to the node's answer, and counts the outcome.
+// answerOf converts a grant to the node's answer, and counts the outcome. span is the time in which
+// the node may use the tokens; see measure.
 func (s *Service) answerOf(it *resolved, g lease.Grant, span quota.Span) wire.LeaseAnswer {
 	switch it.ask.Kind {
 	case wire.KindClaim:

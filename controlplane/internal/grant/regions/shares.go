@@ -84,8 +84,8 @@ func (d *Document) freeShare(policy string) int64 {
 	return left
 }
 
-// setHeld sets the share that a region may use. It returns false and changes nothing if maxMoved
-// policies have moved.
+// setHeld sets the share that a region may use of a policy. If the shares of maxMoved other
+// policies differ from the weights, it returns false and changes nothing.
 func (d *Document) setHeld(policy, region string, share int64) bool {
 	if d.Held[policy] == nil {
 		if len(d.Held) >= maxMoved {
@@ -97,7 +97,7 @@ func (d *Document) setHeld(policy, region string, share int64) bool {
 		d.Held[policy] = maps.Clone(d.Weights)
 	}
 	d.Held[policy][region] = share
-	if maps.Equal(d.Held[policy], d.Weights) {
+	if maps.Equal(d.Held[policy], d.Weights) { // Held has only shares that differ from the weights.
 		delete(d.Held, policy)
 	}
 	return true

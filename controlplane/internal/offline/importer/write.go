@@ -16,7 +16,7 @@ func (s Set) writeDocument() ([]byte, error) {
 	s.Version = policy.Version
 	byConsumer := func(p Policy) bool { return slices.Contains(p.Partition, "consumer") }
 	if !slices.ContainsFunc(s.Policies, byConsumer) {
-		s.Identity.Consumer = nil // Nothing asks for it.
+		s.Identity.Consumer = nil // No policy uses it.
 	}
 	root := new(yaml.Node)
 	if err := root.Encode(s); err != nil {

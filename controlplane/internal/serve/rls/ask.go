@@ -79,9 +79,10 @@ func (d *decision) joinItems(from int) {
 	}
 }
 
-// readAnswers reads the answers of the store. on_failure decides the hits of a bucket whose part of
-// the store is away; the other buckets were granted without it. If the policy set has just been
-// replaced, nothing was granted, and on_failure decides too.
+// readAnswers decides the hits by the answers of the store. on_failure decides the hits of a bucket
+// whose part of the store is away; the store has answered the other buckets without it. If the
+// policy set has just been replaced, the store has granted nothing, and on_failure decides all
+// hits.
 func (d *decision) readAnswers(answers []wire.LeaseAnswer) {
 	unknown := false
 	for i := range answers {
@@ -94,7 +95,7 @@ func (d *decision) readAnswers(answers []wire.LeaseAnswer) {
 	d.shares = d.shares[:0]
 	for i := range answers {
 		if a := &answers[i]; a.State == wire.ItemUnavailable {
-			d.stepOf(i, a.NotBefore)
+			d.fallBackItem(i, a.NotBefore)
 		} else {
 			d.describeAll(i, a)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// failing has the time of the first of the failures in a row, in microseconds; 0 if the store
-// answers.
+// failing has the time of the store's first failure since its last answer, in microseconds; 0 if
+// the store answers.
 type failing struct{ first atomic.Int64 }
 
 // noteFailure notes a failure at a time, and returns for how long the store has not answered.
@@ -20,6 +20,7 @@ func (f *failing) noteFailure(now time.Time) quota.Span {
 	return quota.Span(max(now.UnixMicro()-f.first.Load(), 0))
 }
 
+// noteAnswer notes that the store has answered.
 func (f *failing) noteAnswer() {
 	if f.first.Load() != 0 {
 		f.first.Store(0)
@@ -31,19 +32,20 @@ func (f *failing) noteAnswer() {
 func (d *decision) fallBack(away quota.Span) {
 	d.shares = d.shares[:0]
 	for i := range d.items {
-		d.stepOf(i, away)
+		d.fallBackItem(i, away)
 	}
 	d.takeShares()
 }
 
-// stepOf decides the hits of one bucket by on_failure.
-func (d *decision) stepOf(item int, away quota.Span) {
+// fallBackItem decides the hits of one bucket by on_failure, after the store has been away for a
+// time. Hits that use a share still wait for takeShares.
+func (d *decision) fallBackItem(item int, away quota.Span) {
 	for i := range d.hits {
 		h := &d.hits[i]
 		if h.item != item {
 			continue
 		}
-		h.known = false
+		h.known = false // The bucket's level is not known.
 		switch h.policy.OnFailure.At(away).Do {
 		case policy.StepDeny:
 			h.refuse(policy.ReasonFailure, policy.ByFailureDeny, quota.Second)

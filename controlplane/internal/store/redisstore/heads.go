@@ -72,7 +72,7 @@ func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, er
 	if err := s.checkAgain(ctx); err != nil {
 		return h, err
 	}
-	parts := s.findServers(ctx)
+	parts := s.refreshServers(ctx)
 	if s.cluster {
 		s.watchProcesses(ctx, parts, s.lookAtAll(ctx, parts))
 	}

@@ -20,14 +20,17 @@ import (
 // older state, or a replica that takes over without the last grants, has the marker. But it is
 // another process, and each control plane checks the process all the time.
 
+// taggedKey returns a key that is on the same server as the buckets of a tag.
 func taggedKey(tag byte, name string) string {
 	key := append(make([]byte, 0, len("weir:{00}:")+len(name)), "weir:{"...)
 	return string(append(append(hex.AppendEncode(key, []byte{tag}), "}:"...), name...))
 }
 
-// lostKey holds the time of the last loss of state with its tag, in µs, 0 for never. serverKey
-// holds the run id of the process that keeps that state.
-func lostKey(tag byte) string   { return taggedKey(tag, "lost") }
+// lostKey returns the key of a tag's marker: the time of the last loss of its state, in µs; 0 if
+// there was no loss.
+func lostKey(tag byte) string { return taggedKey(tag, "lost") }
+
+// serverKey returns the key of the run id of the process that keeps the state of a tag.
 func serverKey(tag byte) string { return taggedKey(tag, "server") }
 
 // secretlessLooks is the number of looks in a row without a secret after which a control plane that
@@ -90,10 +93,10 @@ func (s *Store) lostNow(at quota.Instant) {
 	})
 }
 
-// findServers returns the servers that keep the buckets now, by address, with their tags. It
-// returns nil if it cannot find them. It also remembers the addresses, and forgets the breakers and
-// the distances of all other servers.
-func (s *Store) findServers(ctx context.Context) map[string]*part {
+// refreshServers returns the servers that keep the buckets now, by address, with their tags; nil if
+// it cannot find them. It remembers their addresses, and forgets the breakers and the distances of
+// all other servers.
+func (s *Store) refreshServers(ctx context.Context) map[string]*part {
 	ctx, cancel := context.WithTimeout(ctx, s.lookTime())
 	defer cancel()
 	parts, err := s.primaries(ctx)

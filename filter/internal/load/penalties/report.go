@@ -88,7 +88,8 @@ func (b *Box) AddTo(m *wire.Report, _ quota.Instant, _ *ruleset.Rules) {
 	m.Offences = &b.section
 }
 
-// EndReport implements report.Part.
+// EndReport implements report.Part. The penalties of a lost report stay pending; the penalties of a
+// refused report are dropped.
 func (b *Box) EndReport(end report.End, _ quota.Instant) {
 	sent := b.sending
 	b.sending = 0

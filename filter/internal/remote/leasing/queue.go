@@ -173,7 +173,8 @@ func (q *queue) gatherLines(call *call, lines []*line, room *room) (rest []*line
 	return rest
 }
 
-// gatherKept moves tokens to keep into a call.
+// gatherKept adds the tokens to keep of all lines to a call, as long as there is space. Other lines
+// stay for the next call.
 func (q *queue) gatherKept(call *call, room *room) {
 	rest := q.kept[:0]
 	for _, l := range q.kept {
@@ -186,7 +187,7 @@ func (q *queue) gatherKept(call *call, room *room) {
 		case l.keep > 0:
 			l.isKept = true
 			rest = append(rest, l)
-		default:
+		default: // A call with requests has asked for the tokens.
 			q.forgetLine(l)
 		}
 	}

@@ -212,7 +212,7 @@ func routeScope(t *importer.Tree, vhost *scope, order int) *scope {
 		s.remarks = append(s.remarks, "Weir's paths are case-sensitive")
 	}
 	for _, f := range match.Unread() {
-		s.impossible = "route " + s.name + " has the condition " + f.Name + ", which a match of Weir cannot say"
+		s.impossible = "route " + s.name + " has the condition " + f.Name + ", which no match of Weir can express"
 	}
 	return s
 }
@@ -237,7 +237,7 @@ func (s *scope) readPath(match *importer.Tree) {
 		match.Path("safe_regex", "google_re2")
 		patterns, remark, ok := importer.RegexPaths(strings.TrimSuffix(expression, "$") + "$")
 		if !ok {
-			s.impossible = "route " + s.name + ": no pattern of Weir says the same as " + expression
+			s.impossible = "route " + s.name + ": no pattern of Weir takes the same paths as " + expression
 			return
 		}
 		s.match.Paths = patterns

@@ -67,9 +67,9 @@ type step struct {
 	op string
 	// except are the values of siblings with the same key that the rate limit service prefers.
 	except []importer.Value
-	// shared: all values that the node takes have one bucket.
+	// shared is true if all values that the node takes have one bucket.
 	shared bool
-	// impossible is the reason why no condition says the same; empty if a condition does.
+	// impossible is the reason why no condition of Weir means the same; empty if a condition does.
 	impossible string
 }
 
@@ -84,10 +84,12 @@ func (s step) String() string {
 // text returns the value without its star.
 func (s step) text() string { return strings.TrimSuffix(s.value, "*") }
 
-// maxSteps bounds how deep descriptors nest.
+// maxSteps is the largest depth of nested descriptors.
 const maxSteps = 32
 
-// readNodes reads the nodes of a level.
+// readNodes reads the descriptors of a level, and the descriptors inside them. above are the steps
+// that lead to the level. It notes the descriptors that the rate limit service refuses or never
+// uses, and leaves them out.
 func (s *service) readNodes(domain string, level []*importer.Tree, above []step) {
 	seen := map[string]bool{}
 	for i, t := range level {

@@ -11,11 +11,13 @@ type route struct {
 	name, id           string
 	service, serviceID string
 	matches            []importer.Match
-	remarks            []string
-	// impossible says why no match can say it; empty if one can.
+	// remarks describe the differences between the matches and Kong's route.
+	remarks []string
+	// impossible is the reason why no match takes the same requests; empty if there are matches.
 	impossible string
 }
 
+// readRoute reads a route of a service, and the plugins of the route.
 func (r *reader) readRoute(t *importer.Tree, service string) {
 	one := route{name: nameOf(t), id: t.Get("id").Text(), service: service}
 	if s := r.services[service]; s != nil {
@@ -26,10 +28,12 @@ func (r *reader) readRoute(t *importer.Tree, service string) {
 	r.readPlugins(t.Get("plugins"), instance{route: one.name, service: ""})
 }
 
+// read sets the matches of the route, or impossible.
 func (o *route) read(t *importer.Tree) {
 	// An expression cannot become a match.
 	if t.Get("expression").Exists() {
-		o.impossible = "route " + o.name + " is an expression, which a match cannot say: write its match by hand"
+		o.impossible = "route " + o.name + " is an expression, which no match of Weir can express: " +
+			"write its match by hand"
 		return
 	}
 	// Read the methods, the hosts and the paths.
@@ -53,7 +57,7 @@ func (o *route) read(t *importer.Tree) {
 	// Refuse conditions that a match does not have.
 	for _, key := range []string{"snis", "sources", "destinations"} {
 		if t.Get(key).Exists() {
-			o.impossible = "route " + o.name + " has the condition " + key + ", which a match cannot say"
+			o.impossible = "route " + o.name + " has the condition " + key + ", which no match of Weir can express"
 			return
 		}
 	}
@@ -64,13 +68,14 @@ func (o *route) read(t *importer.Tree) {
 	}
 }
 
-// addPath adds a path to a match; false if no pattern can say it.
+// addPath adds a path to a match. If no pattern takes the same paths, it sets impossible and
+// returns false.
 func (o *route) addPath(path string, m *importer.Match) bool {
 	if expression, found := strings.CutPrefix(path, "~"); found {
 		patterns, remark, ok := importer.RegexPaths(expression)
 		if !ok {
 			o.impossible = "path " + path + " of route " + o.name +
-				": no pattern of Weir says the same as this expression"
+				": no pattern of Weir takes the same paths as this expression"
 			return false
 		}
 		o.addRemark(remark)
@@ -78,7 +83,7 @@ func (o *route) addPath(path string, m *importer.Match) bool {
 		return true
 	}
 	patterns := importer.Prefix(path)
-	if patterns == nil { // All paths, and so the others of the list do not matter.
+	if patterns == nil { // The path takes all paths, so the other paths of the list do not matter.
 		m.Paths = []string{"/**"}
 		return true
 	}
@@ -89,14 +94,15 @@ func (o *route) addPath(path string, m *importer.Match) bool {
 	return true
 }
 
-// addHeader replaces each match by a match for each value: conditions on headers must all hold.
+// addHeader replaces each match by one match for each value of the header, because all headers of a
+// match must have their values.
 func (o *route) addHeader(name string, values []string) {
 	var all []importer.Match
 	for _, m := range o.matches {
 		for _, value := range values {
 			if strings.HasPrefix(value, "~*") {
 				o.impossible = "header " + name + " of route " + o.name +
-					" is a regular expression, which a match cannot say"
+					" is a regular expression, which no match of Weir can express"
 				return
 			}
 			one := m

@@ -268,7 +268,7 @@ func (c *conversion) pathPatterns(t *importer.Tree) (patterns []string, problem 
 		findAnnotation(c.of, "rewrite-target").Exists() && strings.ContainsAny(path, "(*[") {
 		patterns, remark, ok := importer.RegexPaths(path)
 		if !ok {
-			return nil, "path " + path + ": no pattern of Weir says the same as this expression"
+			return nil, "path " + path + ": no pattern of Weir takes the same paths as this expression"
 		}
 		if remark != "" {
 			c.remarks = append(c.remarks, remark)

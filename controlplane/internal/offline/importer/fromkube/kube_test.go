@@ -107,7 +107,7 @@ func TestAPathOfAnIngressIsLeftOut(t *testing.T) {
 	const begin = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n" + head + "spec:\n  rules:\n"
 	const odd = "  - {host: a.example, http: {paths: [{path: '/api(/|$)(.*)', pathType: ImplementationSpecific}]}}\n"
 	const plain = "  - {host: b.example, http: {paths: [{path: /b, pathType: Exact}]}}\n"
-	const left = "path /api(/|$)(.*): no pattern of Weir says the same as this expression"
+	const left = "path /api(/|$)(.*): no pattern of Weir takes the same paths as this expression"
 	both := imported(t, fromkube.ImportIngress, begin+odd+plain)
 	said := importertest.Verdicts(both)
 	if !strings.Contains(said, "approximate: Ingress x: limit-rps: 5: left out there: "+left) ||

@@ -107,7 +107,7 @@ func (u *rule) readMatch(t *importer.Tree, hosts []string) importer.Match {
 			Name: strings.ToLower(h.Get("name").Text()), Op: "equals", Value: h.Get("value").Text()})
 	}
 	for _, f := range t.Unread() {
-		u.addImpossible("the route has the condition " + f.Name + ", which a match cannot say")
+		u.addImpossible("the route has the condition " + f.Name + ", which no match of Weir can express")
 	}
 	return m
 }

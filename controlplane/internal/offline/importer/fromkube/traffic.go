@@ -219,7 +219,7 @@ func (u *rule) pathPatterns(t *importer.Tree) (paths []string, reason string) {
 	}
 	patterns, remark, ok := importer.RegexPaths(strings.TrimSuffix(value, "$") + "$")
 	if !ok {
-		return nil, "path " + value + ": no pattern of Weir says the same as this expression"
+		return nil, "path " + value + ": no pattern of Weir takes the same paths as this expression"
 	}
 	if remark != "" {
 		u.addRemark(remark)

@@ -140,8 +140,8 @@ func TestVerdicts(t *testing.T) {
 			"Weir counts requests to location /a/ (line 3) here too, nginx does not"},
 		{"alternatives that may be missing",
 			"http {" + zone + `server { location ~ ^/a(/b|/c)?$ { limit_req zone=one; } } }`,
-			`no pattern of Weir says the same`},
-		{"an expression", "http {" + zone + `server { location ~ \.php$ { limit_req zone=one; } } }`, `location ~ \.php$: no pattern of Weir says the same`},
+			`no pattern of Weir takes the same paths`},
+		{"an expression", "http {" + zone + `server { location ~ \.php$ { limit_req zone=one; } } }`, `location ~ \.php$: no pattern of Weir takes the same paths`},
 		{"a part of a file", zone + "limit_req zone=one;", "2 exact: limit_req zone=one"},
 		{"a setting in a part of a file", zone + "limit_req_status 429;", "2 exact: limit_req_status 429"},
 		{"an expression beside plain names", "http {" + zone +

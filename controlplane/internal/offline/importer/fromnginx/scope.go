@@ -166,7 +166,7 @@ func (l *level) patterns() (paths []string, remark string, err error) {
 		patterns, remark, ok := importer.RegexPaths(l.path)
 		if !ok || !strings.HasPrefix(l.path, "^") {
 			return nil, "", errors.New("location " + l.modifier + " " + l.path +
-				": no pattern of Weir says the same; write the paths by hand")
+				": no pattern of Weir takes the same paths; write the paths by hand")
 		}
 		if l.modifier == "~*" {
 			remark = importer.Join("; ", remark, "Weir's paths are case-sensitive")

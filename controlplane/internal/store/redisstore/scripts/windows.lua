@@ -672,7 +672,7 @@ local function functions_for_windows()
     return n
   end
 
-  -- Lets up to n used tokens count now that were lent until an instant: quota.Windows.Bring in Go.
+  -- Lets up to n used tokens count now that were lent until an instant: quota.Windows.CountNow in Go.
   local function bring(till, n)
     local start = start_of(till)
     if algorithm == COUNTER or start <= start_of(last) then
