@@ -112,6 +112,10 @@ lint: ## staticcheck for the code and actionlint for the workflows, at pinned ve
 	$(call announce,actionlint)
 	@go run $(ACTIONLINT) .github/workflows/*.yml
 
+# Tests that take minutes under the race detector, and show it nothing that shorter tests do not, are in
+# files with this constraint. They run with the unit tests.
+without_detector = $$(grep -rl --include='*_test.go' '^//go:build !race$$' client controlplane filter tools)
+
 # Each benchmark runs once, so that none is broken. The flags go to the test programs themselves:
 # with -bench the go command runs one package after the other. `go vet` has run before.
 ONCE := -args -test.bench . -test.benchtime 1x
@@ -120,6 +124,8 @@ ONCE := -args -test.bench . -test.benchtime 1x
 test-unit: ## all tests that need no Envoy, and each benchmark once; those of test-race run there
 	$(call announce,tests)
 	@go test -timeout 30m -vet=off $(plain_packages) $(ONCE)
+	@files=$(without_detector); names=$$(sed -n 's/^func \(Test[^(]*\)(.*/\1/p' $$files | paste -s -d '|'); \
+	go test -timeout 30m -vet=off -run "^($$names)$$" $$(dirname $$files | sort -u | sed 's,^,./,')
 
 # The race detector comes with checks of pointers. A test damages bbolt's file at random, and bbolt
 # finds that out by reading beyond a page, which ends the process there.

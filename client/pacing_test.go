@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -103,22 +102,6 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
 }
 
-// oracle returns the number of requests that an ideal client sends during a time: it knows the
-// bucket, and sends each request at the first instant at which the request passes.
-func oracle(b bucket, during time.Duration, delay time.Duration) (passed int64) {
-	b.history.Marks = nil
-	for now, end := quota.Instant(0), quota.Instant(during/time.Microsecond); now < end; {
-		result, _, _ := b.take(now)
-		if !result.Allowed {
-			now += quota.Instant(result.RetryAfter)
-			continue
-		}
-		passed++
-		now += quota.Instant(delay / time.Microsecond)
-	}
-	return passed
-}
-
 // limits are the limits of the pacing tests.
 var limits = []struct {
 	algorithm quota.Algorithm
@@ -150,64 +133,37 @@ var limits = []struct {
 	{quota.SlidingWindowCounter, 10, time.Minute, 10, 200, 0.91},
 }
 
-// A client that sends as fast as its Transport lets it is never refused, and sends at least 95 % of
-// the oracle's requests.
-func TestAGreedyClientIsNeverRefused(t *testing.T) {
+// Several goroutines share a Transport that sends as fast as it may. It is never refused. The tests
+// that the race detector leaves out show that it is not too slow either.
+func TestGoroutinesShareATransport(t *testing.T) {
 	for _, c := range limits {
-		for _, workers := range []int{1, 4} {
-			for _, legacy := range []bool{false, true} {
-				name := fmt.Sprintf("%s/%d per %s burst %d, %d at once, legacy %t",
-					c.algorithm, c.quota, c.window, c.burst, workers, legacy)
-				during := c.window * time.Duration(c.windows)
-				least := cmp.Or(c.least, 0.95)
-				inVirtualTime(t, name, func(t *testing.T) {
-					s := newServer(t, c.algorithm, c.quota, c.window, c.burst)
-					s.legacy = legacy
-					best := oracle(*s.bucket, during, s.delay)
-					transport := newTransport(s, Options{MaxWait: time.Hour}, 1)
-					get(t, transport) // The client knows the answer to its first request.
-					var wg sync.WaitGroup
-					for range workers {
-						wg.Go(func() {
-							for time.Since(s.start) < during && get(t, transport) == http.StatusOK {
-							}
-						})
-					}
-					wg.Wait()
-					if share := float64(s.passed) / float64(best); s.refused > 0 || share < least {
-						t.Errorf("%d of %d passed, %.1f %%, %d were refused; want none and %.0f %%",
-							s.passed, best, 100*share, s.refused, 100*least)
-					}
-				})
-			}
+		for _, legacy := range []bool{false, true} {
+			name := fmt.Sprintf("%s/%d per %s burst %d, legacy %t", c.algorithm, c.quota, c.window, c.burst, legacy)
+			inVirtualTime(t, name, func(t *testing.T) {
+				s := newServer(t, c.algorithm, c.quota, c.window, c.burst)
+				s.legacy = legacy
+				sendGreedily(t, s, c.window*2, 4)
+				if s.refused > 0 || s.passed < c.quota {
+					t.Errorf("%d passed, %d were refused", s.passed, s.refused)
+				}
+			})
 		}
 	}
 }
 
-// A program that sends 95 % of its quota at the beginning of each window is never refused, and all
-// of its requests are sent.
-func TestBurstsOf95PercentAreNeverRefused(t *testing.T) {
-	for _, c := range limits {
-		inVirtualTime(t, fmt.Sprintf("%s/%d per %s burst %d", c.algorithm, c.quota, c.window, c.burst),
-			func(t *testing.T) {
-				s := newServer(t, c.algorithm, c.quota, c.window, c.burst)
-				transport := newTransport(s, Options{MaxWait: 24 * time.Hour}, 1)
-				get(t, transport)
-				var wg sync.WaitGroup
-				offered := int64(1)
-				for range c.windows {
-					for range c.quota * 95 / 100 {
-						offered++
-						wg.Go(func() { get(t, transport) })
-					}
-					time.Sleep(c.window)
-				}
-				wg.Wait()
-				if s.refused > 0 || s.passed != offered {
-					t.Errorf("%d of %d passed, %d were refused", s.passed, offered, s.refused)
-				}
-			})
+// sendGreedily sends requests of several goroutines through one Transport, as fast as it may.
+func sendGreedily(t *testing.T, s *server, during time.Duration, workers int) {
+	t.Helper()
+	transport := newTransport(s, Options{MaxWait: time.Hour}, 1)
+	get(t, transport) // The client knows the answer to its first request.
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for time.Since(s.start) < during && get(t, transport) == http.StatusOK {
+			}
+		})
 	}
+	wg.Wait()
 }
 
 // Of 1000 clients that must wait for the same time less than 5 % come back within any 100 ms.
