@@ -14,8 +14,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # The packages that need the built filter, Redis or Envoy, and those that run it on a WebAssembly engine written in Go,
 # which the race detector slows down beyond use.
 # test/mesh and test/chart need what takes half an hour to build: `make test-mesh`, `make test-chart`;
-# test/stores runs tests of other packages again: `make test-stores`; test/install needs root: `make test-install`.
-END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores|install|wasm|simulation)$$')
+# test/stores runs tests of other packages again: `make test-stores`; test/install and test/compose need root:
+# `make test-install`, `make test-compose`.
+END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores|install|compose|wasm|simulation)$$')
 WASM_HEAVY := /envoytest(/|$$)
 
 announce = @printf '\n== %s\n' "$(1)"
@@ -182,6 +183,16 @@ test-pods: build ## the chart's own pods, run by a kubelet, also while their sto
 	@go -C tools/images run . -version test -platforms linux/$$(go env GOARCH) -out ../../build/pod-images
 	@go vet -tags pods ./test/e2e
 	@go test -count 1 -timeout 20m -v -tags pods -exec "$(CURDIR)/test/support/kubetest/apart.sh" -run '^TestPods' ./test/e2e
+
+# Not part of `make test`: the first time it builds Compose, and TinyGo in a container, and containers need
+# root. The images are built in the machine's network. Their containers run in a network of their own.
+.PHONY: test-compose
+test-compose: build ## Dockerfile and docker-compose.yml with Docker's engine and Compose, also while each container dies; needs root
+	@tools/setup.sh envoy compose
+	$(call announce,the images of the Dockerfile)
+	@go test -count 1 -timeout 60m -v -run '^TestImages' ./test/compose
+	$(call announce,the services of docker-compose.yml)
+	@go test -count 1 -timeout 20m -v -exec "$(CURDIR)/test/support/kubetest/apart.sh" -run '^TestServices' ./test/compose
 
 .PHONY: kustomize
 kustomize: ## write deploy/kustomize/weir.yaml anew from the chart

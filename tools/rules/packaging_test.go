@@ -1,6 +1,6 @@
-// Package rules_test checks the files that are not Go against one another. There is no container
-// engine where the tests run, so it looks for the mistakes in the Dockerfile, docker-compose.yml
-// and envoy.yaml that can be seen without an engine.
+// Package rules_test checks the files that are not Go against one another. It looks for mistakes in
+// the Dockerfile, docker-compose.yml and envoy.yaml that can be seen without a container engine.
+// `make test-compose` runs these files.
 package rules_test
 
 import (
