@@ -55,11 +55,22 @@ var spec = sync.OnceValue(func() *openapi3.T {
 	return doc
 })
 
+// pathPatterns returns a pattern for each described path. It compiles them once, because tests make
+// tens of thousands of requests.
+var pathPatterns = sync.OnceValue(func() map[string]*regexp.Regexp {
+	parameter, patterns := regexp.MustCompile(`\\\{[a-z]+\\\}`), map[string]*regexp.Regexp{}
+	for path := range spec().Paths.Map() {
+		pattern := parameter.ReplaceAllString(regexp.QuoteMeta(path), "[^/]+")
+		patterns[path] = regexp.MustCompile("^" + pattern + "$")
+	}
+	return patterns
+})
+
 // operationOf finds the description of a request.
 func operationOf(r *http.Request) (path string, item *openapi3.PathItem, op *openapi3.Operation) {
-	for path, item := range spec().Paths.Map() {
-		pattern := "^" + regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), "[^/]+") + "$"
-		if regexp.MustCompile(pattern).MatchString(r.URL.EscapedPath()) {
+	for path, pattern := range pathPatterns() {
+		if pattern.MatchString(r.URL.EscapedPath()) {
+			item := spec().Paths.Value(path)
 			return path, item, item.GetOperation(r.Method)
 		}
 	}
