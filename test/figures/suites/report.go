@@ -25,6 +25,7 @@ var suites = []suite{
 	{"matrix", "the filter in each supported version of Envoy"},
 	{"test-arm64", "the filter in Envoy for arm64, and the control plane of the image for arm64, under qemu"},
 	{"test-images", "images and release files: built twice, pushed, pulled, run"},
+	{"test-install", "a release on an empty Debian 12 and 13, from nothing to the first refusal, and the clients"},
 	{"test-compose", "the Dockerfile and docker-compose.yml with Docker's engine and Compose"},
 	{"test-chart", "the Helm chart with a Kubernetes API server"},
 	{"test-pods", "the chart's pods under a kubelet"},
