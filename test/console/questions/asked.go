@@ -26,7 +26,7 @@ var questions = []question{
 		return chromedp.Tasks{click("a", "Overview"), chromedp.Click(`a[title="Why?"]`, chromedp.ByQuery),
 			reads("main [aria-label=Refusals] [role=cell]", "the quota was used up")}
 	}},
-	{name: "what would another limit do?", spans: true, clicks: func(int) chromedp.Tasks {
+	{name: "what would another limit do?", needsCallers: true, clicks: func(int) chromedp.Tasks {
 		return chromedp.Tasks{click("a", "Policies"), click("a", "shorten-per-ip"), reads(".caught", "would be caught"),
 			middle("#another-limit"), holds(`document.querySelector(".caught").textContent === "…"`),
 			reads(".caught", "would be caught")}

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/test/figures/bench/load"
 )
 
-// slice is the length of a part of the load: the load ends at the end of a part.
+// slice is the length of a part of the load. The load ends at the end of a slice.
 const slice = 5 * time.Second
 
 // loading is a load under way.
@@ -19,15 +19,15 @@ type loading struct {
 	stop func()
 	done chan error
 	rate float64
-	// sums of the slices
+	// answered, refused, unsent and during are sums over all slices. worstP99 is the largest 99th
+	// percentile of a slice.
 	answered, refused, unsent int
-	during                    time.Duration
-	slowest                   time.Duration
+	during, worstP99          time.Duration
 }
 
-// begin sends requests of the callers of a shop at a constant rate: links are made, one caller far
-// too often, and followed.
-func begin(ctx context.Context, stack *console.Stack, rate float64) *loading {
+// beginLoad sends requests of a shop's callers at a constant rate. They make and follow links; one
+// caller sends far more requests than its limit allows.
+func beginLoad(ctx context.Context, stack *console.Stack, rate float64) *loading {
 	ctx, stop := context.WithCancel(ctx)
 	l := &loading{stop: stop, done: make(chan error, 1), rate: rate}
 	of := load.Load{Address: strings.TrimPrefix(stack.Envoy, "http://"), Connections: 64, Overtime: 100 * time.Millisecond}
@@ -46,6 +46,7 @@ func begin(ctx context.Context, stack *console.Stack, rate float64) *loading {
 	return l
 }
 
+// run sends the load slice by slice until ctx ends.
 func (l *loading) run(ctx context.Context, of load.Load) error {
 	for ctx.Err() == nil {
 		got, err := of.Open(context.WithoutCancel(ctx), l.rate, slice)
@@ -56,13 +57,13 @@ func (l *loading) run(ctx context.Context, of load.Load) error {
 		l.refused += got.Statuses[429]
 		l.unsent += got.Unsent
 		l.during += slice
-		l.slowest = max(l.slowest, got.Percentile(0.99))
+		l.worstP99 = max(l.worstP99, got.Percentile(0.99))
 	}
 	return nil
 }
 
-// end ends the load and describes its outcome.
-func (l *loading) end() (string, error) {
+// endLoad stops the load, waits for its last slice, and describes the outcome.
+func (l *loading) endLoad() (string, error) {
 	l.stop()
 	if err := <-l.done; err != nil {
 		return "", fmt.Errorf("the load: %w", err)
@@ -72,6 +73,7 @@ func (l *loading) end() (string, error) {
 	}
 	seconds := l.during.Seconds()
 	return fmt.Sprintf("load for %.0f s: %.0f requests a second offered, %.0f answered (%.0f %% refused), %.1f %% not sent "+
-		"in time; 99 %% within %s in the worst %s", seconds, l.rate, float64(l.answered)/seconds,
-		100*float64(l.refused)/float64(l.answered), 100*float64(l.unsent)/(l.rate*seconds), l.slowest.Round(100*time.Microsecond), slice), nil
+		"in time; in the worst slice of %s 99 %% were answered within %s", seconds, l.rate, float64(l.answered)/seconds,
+		100*float64(l.refused)/float64(l.answered), 100*float64(l.unsent)/(l.rate*seconds), slice,
+		l.worstP99.Round(100*time.Microsecond)), nil
 }

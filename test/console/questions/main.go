@@ -27,15 +27,17 @@ const bar = 2 * time.Second
 func main() {
 	rate := flag.Float64("rate", 5000, "requests a second")
 	rounds := flag.Int("rounds", 5, "how often each question is asked")
-	spans := flag.Bool("wait", true, "wait until callers have been counted, at most six minutes: without it nothing is known of other limits")
+	wait := flag.Bool("wait", true, "wait until callers have been counted, at most six minutes, and ask about other limits, too")
 	flag.Parse()
-	if err := run(*rate, *rounds, *spans); err != nil {
+	if err := run(*rate, *rounds, *wait); err != nil {
 		fmt.Fprintln(os.Stderr, "questions:", err)
 		os.Exit(1)
 	}
 }
 
-func run(rate float64, rounds int, spans bool) error {
+// run asks each question in some rounds under the load. If wait is false, it leaves out questions
+// that need counted callers.
+func run(rate float64, rounds int, wait bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "weir-questions")
@@ -49,36 +51,36 @@ func run(rate float64, rounds int, spans bool) error {
 	}
 	defer stack.Stop()
 	asked := questions
-	if spans {
+	if wait {
 		if err := awaitCallers(ctx, stack); err != nil {
 			return err
 		}
 	} else {
-		asked = slices.DeleteFunc(slices.Clone(asked), func(q question) bool { return q.spans })
+		asked = slices.DeleteFunc(slices.Clone(asked), func(q question) bool { return q.needsCallers })
 	}
 	tab, end := console.Browser(ctx)
 	defer end()
 	if err := chromedp.Run(tab, chromedp.EmulateViewport(1440, 900), console.LogIn(stack.Console, stack.Token)); err != nil {
 		return err
 	}
-	loading := begin(ctx, stack, rate)
+	loading := beginLoad(ctx, stack, rate)
 	time.Sleep(warm)
 	took := map[string][]time.Duration{}
 	for round := range rounds {
 		for _, q := range asked {
 			t, err := q.ask(tab, stack, round)
 			if err != nil {
-				loading.end()
+				loading.endLoad()
 				return fmt.Errorf("%s: %w", q.name, err)
 			}
 			took[q.name] = append(took[q.name], t)
 		}
 	}
-	said, err := loading.end()
+	outcome, err := loading.endLoad()
 	if err != nil {
 		return err
 	}
-	fmt.Println(said)
+	fmt.Println(outcome)
 	report(asked, took, rounds)
 	return nil
 }
@@ -117,8 +119,8 @@ func report(asked []question, took map[string][]time.Duration, rounds int) {
 // question is an operator's question, with the clicks that answer it.
 type question struct {
 	name string
-	// spans: it needs callers that have been counted.
-	spans bool
+	// needsCallers is true if the answer needs callers that have been counted.
+	needsCallers bool
 	// before runs before the clock starts, clicks run from the first click to the answer, and after
 	// takes the change back.
 	before func(*console.Stack, int) chromedp.Tasks
