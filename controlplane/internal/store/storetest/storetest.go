@@ -114,8 +114,10 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 	}
 }
 
+// testContext returns a context that ends a test that hangs. The longest test waits ten thousand
+// times for the disk, for half a minute or more.
 func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
