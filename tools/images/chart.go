@@ -14,7 +14,7 @@ const chartDir = "deploy/helm/weir"
 // addChart adds the chart as `helm package` names it, with the version of the release. Links are
 // followed, because a chart alone does not have the files that they lead to.
 func addChart(s settings, f *folder) error {
-	version := versionFor(s.Version, "-", "-")
+	version := semanticVersion(s.Version)
 	var files []entry
 	err := filepath.WalkDir(filepath.Join(s.Root, chartDir), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Name() == ".helmignore" {

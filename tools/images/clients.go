@@ -31,7 +31,7 @@ func addWheel(s settings, license []byte, f *folder) error {
 	if err != nil {
 		return err
 	}
-	version := versionFor(s.Version, "+", "+")
+	version := wheelVersion(s.Version)
 	info := "weir_client-" + version + ".dist-info/"
 	files := []entry{
 		{"weir_client.py", code, 0o644, 0},
@@ -93,7 +93,7 @@ func addNPM(s settings, license []byte, f *folder) error {
 			err, output)
 	}
 	// Describe the package.
-	version := versionFor(s.Version, "-", "-")
+	version := semanticVersion(s.Version)
 	about, err := json.MarshalIndent(map[string]any{
 		"name": "weir-client", "version": version, "license": "Apache-2.0", "type": "module",
 		"description": "Waits if an API would refuse: a fetch that obeys rate limit headers",

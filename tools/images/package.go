@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"fmt"
 	"path/filepath"
-	"strings"
 )
 
 // The files of package/ that the packages install.
@@ -52,7 +51,7 @@ func debianOf(s settings, architecture string, binary []byte, p papers) ([]byte,
 		return nil, err
 	}
 	return debian{
-		control: fmt.Sprintf(controlFields, versionFor(s.Version, "~", "+"), architecture),
+		control: fmt.Sprintf(controlFields, debianVersion(s.Version), architecture),
 		files: []entry{
 			{"etc/default/weir", defaults, 0o640, 0},
 			{"usr/bin/weir", binary, 0o755, 0},
@@ -90,24 +89,4 @@ func archiveOf(binary []byte, p papers, folder string) ([]byte, error) {
 		files[i].name = filepath.ToSlash(filepath.Join(folder, files[i].name))
 	}
 	return compressed(files)
-}
-
-// versionFor returns a version for a package manager that wants a number first. A build after a
-// release, as git describes it, sorts behind it, and a build before a release in front of it.
-func versionFor(version, before, after string) string {
-	number, rest, _ := strings.Cut(version, "-")
-	switch {
-	case !isNumber(number):
-		return "0.0.0" + after + strings.ReplaceAll(version, "-", ".")
-	case rest == "":
-		return number
-	case rest[0] >= '0' && rest[0] <= '9':
-		return number + after + strings.ReplaceAll(rest, "-", ".")
-	}
-	return number + before + strings.ReplaceAll(rest, "-", ".")
-}
-
-// isNumber reports whether a text is a number with three parts, like 0.1.0.
-func isNumber(text string) bool {
-	return strings.Count(text, ".") == 2 && strings.Trim(text, "0123456789.") == ""
 }
