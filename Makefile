@@ -283,6 +283,9 @@ images: wasm ## the images as an OCI layout in build/images, without a container
 
 .PHONY: release
 release: wasm ## what a release consists of, in build/release: archives, packages, filter, chart, clients, SBOMs, checksums; KEY=FILE signs them
+	@[ -z "$(KEY)$${COSIGN_PRIVATE_KEY:-}" ] || [ -z "$$(git status --porcelain --untracked-files=no)" ] || { \
+		printf 'cannot sign a release: its provenance names a commit, and these files differ from it; commit them, or build without a key:\n' >&2; \
+		git status --short --untracked-files=no >&2; exit 1; }
 	@tools/setup.sh clients
 	$(call announce,building a release)
 	@$(images_of) -out ../../build/release -release -commit "$$(git rev-parse HEAD)"
