@@ -276,6 +276,24 @@ func TestComposeWaitsForTheDrain(t *testing.T) {
 	}
 }
 
+// systemd waits for the longest drain, and 10 s for the requests that are in flight then.
+func TestSystemdWaitsForTheDrain(t *testing.T) {
+	longest := regexp.MustCompile(`(?m)^const maxDrain = (\d+) \* time\.Minute$`).FindStringSubmatch(
+		read(t, "controlplane/internal/app/settings/settings.go"))
+	stop := regexp.MustCompile(`(?m)^TimeoutStopSec=(\d+s)$`).FindStringSubmatch(
+		read(t, "tools/images/package/weir.service"))
+	if longest == nil || stop == nil {
+		t.Fatalf("the longest drain is %q, the time-out of weir.service %q", longest, stop)
+	}
+	drain, err := time.ParseDuration(longest[1] + "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wait, err := time.ParseDuration(stop[1]); err != nil || wait < drain+10*time.Second {
+		t.Errorf("systemd waits for %v, the control plane drains for up to %v: %v", wait, drain, err)
+	}
+}
+
 func TestEnvoyConfigurationReachesTheServicesOfCompose(t *testing.T) {
 	c := readCompose(t)
 	var listening = map[string]string{"8080": "controlplane"}
