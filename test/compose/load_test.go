@@ -27,6 +27,7 @@ type load struct {
 	steady, asked []sample
 }
 
+// startLoad starts a load that ends with the test at the latest.
 func startLoad(t *testing.T) *load {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel}
@@ -34,6 +35,7 @@ func startLoad(t *testing.T) *load {
 		l.done.Go(func() { l.send(ctx, t, "/steady", &l.steady) })
 	}
 	l.done.Go(func() { l.send(ctx, t, "/asked", &l.asked) })
+	t.Cleanup(l.end)
 	return l
 }
 
@@ -47,6 +49,7 @@ func (l *load) send(ctx context.Context, t *testing.T, path string, samples *[]s
 	}
 }
 
+// end ends the load, if it has not ended, and waits for its last answers.
 func (l *load) end() {
 	l.cancel()
 	l.done.Wait()
