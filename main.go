@@ -8,7 +8,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane"
 )
 
-// version is set by the build; empty if `go install` built it, which knows the version.
+// version is set by make, the Dockerfile and tools/images. If it is empty, as after go install,
+// controlplane.Main uses the version that the go command has written into the program.
 var version string
 
 // files are the files of the tree that weir demo needs on a machine without the tree.

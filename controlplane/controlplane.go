@@ -20,7 +20,9 @@ func Main(version string, files fs.FS) int {
 	return cli.Main(os.Args[1:], streams, cli.Build{Version: version, Files: files})
 }
 
-// moduleVersion returns the version that go install has fetched; dev in a checkout.
+// moduleVersion returns the version that the go command has written into the program. After go
+// install of a release it is the version of the release. After go build in a Git checkout it is the
+// tag or a pseudo-version. If there is none, as with -buildvcs=false, moduleVersion returns dev.
 func moduleVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {

@@ -18,7 +18,7 @@ const httpx = "httpx==0.28.1"
 
 var nodes = []string{"20.18.0", "22.20.0"}
 
-// pythons finds each Python from 3.9 on: on the PATH, and where pyenv keeps them.
+// pythons finds each Python from 3.9 on, with venv, in /usr/bin and among the versions of pyenv.
 func pythons(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
