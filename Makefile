@@ -330,7 +330,7 @@ test-arm64: build ## the filter in Envoy for arm64, and the image's control plan
 	@go vet -tags emulated ./test/matrix
 	@go test -count 1 -timeout 20m -v -tags emulated -run '^TestOnArm64' ./test/matrix -write
 
-# Not part of `make test`: it takes some ten minutes, on a machine that does nothing else. The end-to-end tests try it out.
+# Not part of `make test`: it takes some twenty minutes, on a machine that does nothing else. The end-to-end tests try it out.
 BENCH ?=
 
 .PHONY: bench
