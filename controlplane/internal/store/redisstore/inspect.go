@@ -54,8 +54,8 @@ func (s *Store) Inspect(ctx context.Context) error {
 			return err
 		}
 	case errors.Is(err, redis.Nil):
-		if s.client.Get(ctx, keyUnreleased).Err() == nil {
-			return s.refuseStore(wire.ErrUnreleasedStore)
+		if err := s.checkUnreleased(ctx); errors.Is(err, wire.ErrUnreleasedStore) {
+			return err
 		}
 	}
 	// Check each server.

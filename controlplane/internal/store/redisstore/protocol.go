@@ -28,6 +28,19 @@ func (s *Store) checkProtocol(text string) error {
 	return s.refuseStore(cause)
 }
 
+// checkUnreleased refuses a store without a protocol that a build from before the first release has
+// written.
+func (s *Store) checkUnreleased(ctx context.Context) error {
+	switch err := s.client.Get(context.WithValue(ctx, asksProtocol{}, true), keyUnreleased).Err(); {
+	case err == nil:
+		return s.refuseStore(wire.ErrUnreleasedStore)
+	case errors.Is(err, redis.Nil):
+		return nil
+	default:
+		return err
+	}
+}
+
 // refuseStore lets all commands fail from now on, and returns their error. The cause says which
 // build has written the store.
 func (s *Store) refuseStore(cause error) error {
@@ -52,7 +65,7 @@ func (s *Store) checkAgain(ctx context.Context) error {
 	if err == nil {
 		err = s.checkProtocol(text)
 	} else if errors.Is(err, redis.Nil) { // The store has lost everything, or was emptied.
-		err = nil
+		err = s.checkUnreleased(ctx)
 	}
 	if err == nil {
 		s.other.Store(nil)

@@ -51,15 +51,21 @@ func TestAStoreOfANewerProtocolIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A store of a build from before the first release is refused at the start, with the remedy, and
-// stays as it is.
+// A store of a build from before the first release is refused with the remedy, and stays as it is: at
+// the start, and by a process that has started without a store.
 func TestAStoreFromBeforeTheFirstReleaseIsRefused(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("SET", "weir:{meta}:laid", "1")
 	server.Do("SET", "weir:{meta}:secret", "0123456789abcdef")
-	err := openURL(t, server.URL(), slog.New(slog.DiscardHandler)).Inspect(t.Context())
-	if !errors.Is(err, wire.ErrUnreleasedStore) {
+	discard := slog.New(slog.DiscardHandler)
+	if err := openURL(t, server.URL(), discard).Inspect(t.Context()); !errors.Is(err, wire.ErrUnreleasedStore) {
 		t.Errorf("a start: %v", err)
+	}
+	s := openURL(t, server.URL(), discard)
+	for range 3 {
+		if _, err := s.Heads(t.Context(), [16]byte{1}); !errors.Is(err, wire.ErrUnreleasedStore) {
+			t.Errorf("a poll: %v", err)
+		}
 	}
 	if keys := server.Do("DBSIZE"); !strings.Contains(keys, "2") {
 		t.Errorf("afterwards the store has %s keys, not the 2 of the old build", keys)
