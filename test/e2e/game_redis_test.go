@@ -46,7 +46,7 @@ func (f *fleet) startNamed() {
 	f.t.Helper()
 	f.startRedis(redistest.NewDisk(f.t))
 	f.redisNames.Answer(planesAt)
-	program := dnstest.Build(f.t, repository+"/controlplane")
+	program := dnstest.Build(f.t, repository)
 	for i := range f.serves {
 		f.toRedis[i] = startProxy(f.t, f.redis.Addr())
 		f.elsewhere[i] = startProxyAt(f.t, movedTo, f.toRedis[i].port, nowhere)
