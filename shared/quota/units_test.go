@@ -164,38 +164,49 @@ func TestSettleExactly(t *testing.T) {
 	}
 }
 
+// Units are rounded up to parts of a token. Units that are whole parts are not rounded.
 func TestPartsOfExactly(t *testing.T) {
-	for units, want := range map[int64]int64{0: 0, 1: 143, 7: 1000, 8: 1143, 14: 2000, -7: -1000, -8: -1142} {
-		if got := seven.PartsOf(units); got != want {
-			t.Errorf("%d units: %d parts of a token, want %d", units, got, want)
+	for p, all := range map[quota.Params]map[int64]int64{
+		seven: {0: 0, 1: 143, 7: 1000, 8: 1143, 14: 2000, -7: -1000, -8: -1142},
+		three: {1: 100, 5: 500, 10: 1000, 12: 1200, -12: -1200},
+	} {
+		for units, want := range all {
+			if got := p.PartsOf(units); got != want {
+				t.Errorf("%d of %d units: %d parts of a token, want %d", units, p.Den, got, want)
+			}
 		}
 	}
 }
 
 // A reservation that counts in two fixed windows returns the tokens of the window that counts. Once
-// its window has ended, a reservation changes nothing.
+// its window has ended, a reservation changes nothing. A count saturates at MaxUnits.
 func TestSettleWindowsExactly(t *testing.T) {
 	w := windowsOf(t, quota.FixedWindow, 100, quota.Second, 0)
 	const second = quota.Instant(quota.Second)
 	for name, c := range map[string]struct {
 		last         quota.Instant
 		r            quota.Reservation
+		actual       int64
 		before, want marks
 		back         int64
 	}{
 		"in two windows": {
-			second - 1, quota.Reservation{From: second - 1, At: second, Tokens: 3},
+			second - 1, quota.Reservation{From: second - 1, At: second, Tokens: 3}, 0,
 			marks{{0, 1}, {second, 2}}, marks{}, 1,
 		},
 		"at the end of its window": {
-			second, quota.Reservation{From: 1, At: 1, Tokens: 3}, marks{{0, 5}}, marks{{0, 5}}, 0,
+			second, quota.Reservation{From: 1, At: 1, Tokens: 3}, 0, marks{{0, 5}}, marks{{0, 5}}, 0,
 		},
 		"before the end of its window": {
-			second - 1, quota.Reservation{From: 1, At: 1, Tokens: 3}, marks{{0, 5}}, marks{{0, 2}}, 3,
+			second - 1, quota.Reservation{From: 1, At: 1, Tokens: 3}, 0, marks{{0, 5}}, marks{{0, 2}}, 3,
+		},
+		"the count saturates": {
+			1, quota.Reservation{From: 1, At: 1, Tokens: 3}, quota.MaxUnits,
+			marks{{0, 5}}, marks{{0, quota.MaxUnits}}, 3 - quota.MaxUnits,
 		},
 	} {
 		h := quota.History{Last: c.last, Marks: slices.Clone(c.before)}
-		if back := w.Settle(&h, c.r, 0); back != c.back || !slices.Equal(h.Marks, c.want) {
+		if back := w.Settle(&h, c.r, c.actual); back != c.back || !slices.Equal(h.Marks, c.want) {
 			t.Errorf("%s: %d came back, %+v; want %d, %+v", name, back, h.Marks, c.back, c.want)
 		}
 	}
