@@ -139,3 +139,21 @@ func TestCostsOfAFullLog(t *testing.T) {
 		t.Errorf("the latest mark is %+v, want %+v: it counts longest", got, want)
 	}
 }
+
+// A request costs far more than it had reserved, after its limit has become an estimate. The
+// estimate stays exact: nothing is left while the cost still weighs more than the quota.
+func TestCostOfACounter(t *testing.T) {
+	for _, length := range []quota.Span{quota.Hour, quota.Day, 30 * quota.Day, quota.MaxWindow} {
+		was := windowsOf(t, quota.SlidingWindow, 1000, length, 10)
+		w := windowsOf(t, quota.SlidingWindowCounter, 1000, length, 0)
+		now := quota.Instant(length)
+		var h quota.History
+		was.Take(&h, now, 1)
+		was.Convert(&h, now+1, w)
+		w.Settle(&h, quota.Reservation{From: now, At: now, Tokens: 1}, 1<<32)
+		w.Advance(&h, 2*now+now/10)
+		if left := w.Remaining(&h); left != 0 {
+			t.Errorf("a window of %d: %d are left, want 0", length, left)
+		}
+	}
+}

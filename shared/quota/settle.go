@@ -166,6 +166,6 @@ func (w Windows) addTo(h *History, at Instant, n int64) {
 		h.Marks = h.Marks[:last]
 	}
 	for i := range h.Marks {
-		h.Marks[i].Count = min(h.Marks[i].Count, MaxUnits)
+		h.Marks[i].Count = min(h.Marks[i].Count, w.MostCounted())
 	}
 }
