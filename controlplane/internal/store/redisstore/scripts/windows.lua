@@ -551,8 +551,9 @@ local function functions_for_windows()
         starts[marks - 1], counts[marks - 1] = starts[marks], counts[marks]
         marks = marks - 1
       end
+      local most = most_counted()
       for i = 1, marks do
-        counts[i] = min(counts[i], MAX_UNITS)
+        counts[i] = min(counts[i], most)
       end
     end
     -- Takes tokens off the mark of an instant, and off earlier marks if the mark has moved, as
