@@ -51,8 +51,8 @@ func TestAStoreOfANewerProtocolIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A store of a build from before the first release is refused with the remedy, and stays as it is: at
-// the start, and by a process that has started without a store.
+// A store of a build from before the first release is refused with the remedy, and stays as it is:
+// at the start, and by a process that has started without a store.
 func TestAStoreFromBeforeTheFirstReleaseIsRefused(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("SET", "weir:{meta}:laid", "1")
