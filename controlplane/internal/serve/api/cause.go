@@ -28,6 +28,8 @@ var causes = []struct{ sign, said string }{
 	{"NOPERM", "Redis does not permit its user a command or a key: docs/run/redis.md lists the necessary permissions"},
 	{"can't run this command",
 		"Redis does not permit its user a command: docs/run/redis.md lists the necessary permissions"},
+	{"ACL failure in script", // of Valkey
+		"Redis does not permit its user a command: docs/run/redis.md lists the necessary permissions"},
 	{"OOM command not allowed", "Redis is out of memory (maxmemory)"},
 	{"READONLY", "Redis is a read-only replica"},
 	{"MISCONF", "Redis cannot write its file, and so takes no changes"},

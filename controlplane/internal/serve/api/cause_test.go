@@ -22,6 +22,8 @@ func TestCause(t *testing.T) {
 			"your configuration is correct?": "Redis has no password, and was given a password",
 		"no connection: DENIED Redis is running in protected mode because protected mode is enabled: EOF": "Redis is " +
 			"in protected mode, and refuses other hosts as long as it has no password",
+		"ERR ACL failure in script: User weir has no permissions to run the 'time' command": "Redis does not permit " +
+			"its user a command: docs/run/redis.md lists the necessary permissions",
 		"OOM command not allowed when used memory > 'maxmemory'. " +
 			"script: 12ab": "Redis is out of memory (maxmemory)",
 		"ERR Error running script: @user_script: -READONLY You can't write against": "Redis is a read-only replica",
