@@ -39,7 +39,7 @@ var causes = []struct{ sign, said string }{
 	{"CLUSTERDOWN", "the Redis Cluster is down or lacks a part of its slots"},
 	{"LOADING", "Redis is loading its data"},
 	{"max number of clients", "Redis has reached its maximum of clients (maxclients)"},
-	{"BUSY Redis", "Redis is busy with a script"},
+	{"is busy running a script", "Redis is busy with a script"},
 }
 
 // Cause explains an error of the store without internals; empty if err does not tell the cause.
