@@ -116,5 +116,5 @@ func runQuietly(ctx context.Context, name string, args ...string) error {
 		return nil
 	}
 	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
-	return fmt.Errorf("%s: %w\n%s\n", filepath.Base(name), err, strings.Join(lines[max(0, len(lines)-10):], "\n"))
+	return fmt.Errorf("%s: %w\n%s", filepath.Base(name), err, strings.Join(lines[max(0, len(lines)-10):], "\n"))
 }
