@@ -72,15 +72,6 @@ func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, er
 	if err := s.checkAgain(ctx); err != nil {
 		return h, err
 	}
-	// The start could not check the store if it was away.
-	s.mu.Lock()
-	known := s.known
-	s.mu.Unlock()
-	if !known {
-		if err := s.checkUnreleased(ctx); err != nil {
-			return h, err
-		}
-	}
 	parts := s.refreshServers(ctx)
 	if s.cluster {
 		s.watchProcesses(ctx, parts, s.lookAtAll(ctx, parts))

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // ACL is the smallest set of rights for the Redis user, in the syntax of `ACL SETUSER weir on
@@ -47,19 +45,11 @@ func (s *Store) Inspect(ctx context.Context) error {
 		return nil
 	}
 	// Check the protocol before anything else.
-	number, err := s.client.Get(ctx, keyProtocol).Result()
-	switch {
-	case err == nil:
-		if err := s.checkProtocol(number); err != nil {
-			return err
-		}
-	case errors.Is(err, redis.Nil):
-		if err := s.checkUnreleased(ctx); errors.Is(err, wire.ErrUnreleasedStore) {
-			return err
-		}
+	if refusal, _ := s.readProtocol(ctx); refusal != nil {
+		return refusal
 	}
 	// Check each server.
-	err = s.eachPrimary(ctx, func(ctx context.Context, server redis.Cmdable, log *slog.Logger) error {
+	err := s.eachPrimary(ctx, func(ctx context.Context, server redis.Cmdable, log *slog.Logger) error {
 		text, err := server.Info(ctx).Result()
 		if err != nil {
 			return err

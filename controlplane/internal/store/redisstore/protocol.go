@@ -28,19 +28,6 @@ func (s *Store) checkProtocol(text string) error {
 	return s.refuseStore(cause)
 }
 
-// checkUnreleased refuses a store without a protocol that a build from before the first release has
-// written.
-func (s *Store) checkUnreleased(ctx context.Context) error {
-	switch err := s.client.Get(context.WithValue(ctx, asksProtocol{}, true), keyUnreleased).Err(); {
-	case err == nil:
-		return s.refuseStore(wire.ErrUnreleasedStore)
-	case errors.Is(err, redis.Nil):
-		return nil
-	default:
-		return err
-	}
-}
-
 // refuseStore lets all commands fail from now on, and returns their error. The cause says which
 // build has written the store.
 func (s *Store) refuseStore(cause error) error {
@@ -55,17 +42,41 @@ func (s *Store) refuseStore(cause error) error {
 // asksProtocol marks the context of the only command that may reach a store of another protocol.
 type asksProtocol struct{}
 
+// readProtocol reads the store's protocol. refusal is the reason why this build does not use the
+// store. A store without a protocol is new or was emptied, unless a build from before the first
+// release has written it.
+func (s *Store) readProtocol(ctx context.Context) (refusal, err error) {
+	ctx = context.WithValue(ctx, asksProtocol{}, true)
+	number, err := s.client.Get(ctx, keyProtocol).Result()
+	switch {
+	case err == nil:
+		return s.checkProtocol(number), nil
+	case !errors.Is(err, redis.Nil):
+		return nil, err
+	}
+	switch err := s.client.Get(ctx, keyUnreleased).Err(); {
+	case err == nil:
+		return s.refuseStore(wire.ErrUnreleasedStore), nil
+	case !errors.Is(err, redis.Nil):
+		return nil, err
+	}
+	return nil, nil
+}
+
 // checkAgain reads the protocol of a refused store again, since an operator may have corrected it,
-// and uses the store again if the protocol fits. Its error is the reason why the store is not used.
+// and uses the store again if the protocol fits. It also reads the protocol of a store that is not
+// known yet, because the start could not read it if the store was away. Its error is the reason why
+// the store is not used.
 func (s *Store) checkAgain(ctx context.Context) error {
-	if s.other.Load() == nil {
+	s.mu.Lock()
+	known := s.known
+	s.mu.Unlock()
+	if known && s.other.Load() == nil {
 		return nil
 	}
-	text, err := s.client.Get(context.WithValue(ctx, asksProtocol{}, true), keyProtocol).Result()
+	refusal, err := s.readProtocol(ctx)
 	if err == nil {
-		err = s.checkProtocol(text)
-	} else if errors.Is(err, redis.Nil) { // The store has lost everything, or was emptied.
-		err = s.checkUnreleased(ctx)
+		err = refusal
 	}
 	if err == nil {
 		s.other.Store(nil)
