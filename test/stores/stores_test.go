@@ -18,16 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/test/figures"
 	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 var write = flag.Bool("write", false, "write the tables of servers")
 
-const (
-	repository = "../.."
-	page       = repository + "/docs/run/compatibility.md"
-	begin, end = "<!-- written by make test-stores -->\n", "<!-- end of servers -->\n"
-)
+const repository = "../.."
 
 // packages use Redis: the store, the control plane on it, and clients in several languages.
 var packages = []string{"./controlplane/internal/store/redisstore", "./controlplane/internal/app", "./test/twins"}
@@ -204,36 +201,26 @@ func column(test string) string {
 
 // writeTables writes both tables into the page.
 func writeTables(t *testing.T, outcomes []outcome) {
-	content, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(content), begin)
-	_, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s has no place for the tables of servers", page)
-	}
-	if err := os.WriteFile(page, []byte(before+begin+tables(outcomes)+end+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func tables(outcomes []outcome) string {
-	var titles []string
+	suite, sizes := figures.Table{{"server"}}, figures.Table{{"bytes of a bucket in"}}
 	for _, c := range columns {
-		titles = append(titles, c.title)
+		suite[0] = append(suite[0], c.title)
 	}
-	suite := "\n| server | " + strings.Join(titles, " | ") + " |\n|" + strings.Repeat(" --- |", len(titles)+1) + "\n"
-	sizes := "\nA bucket that allows 100 requests a minute, all of them used:\n\n" +
-		"| bytes of a bucket in | `" + strings.Join(algorithms, "` | `") + "` |\n|" +
-		strings.Repeat(" --- |", len(algorithms)+1) + "\n"
+	for _, name := range algorithms {
+		sizes[0] = append(sizes[0], "`"+name+"`")
+	}
 	for _, o := range outcomes {
-		suite += "| " + o.server + " |" + strings.Repeat(" yes |", len(titles)) + "\n"
-		sizes += "| " + o.server + " |"
+		suite = append(suite, append([]string{o.server}, slices.Repeat([]string{"yes"}, len(columns))...))
+		row := []string{o.server}
 		for _, name := range algorithms {
-			sizes += " " + o.bytes[name] + " |"
+			row = append(row, o.bytes[name])
 		}
-		sizes += "\n"
+		sizes = append(sizes, row)
 	}
-	return suite + sizes + "\n"
+	text := suite.Markdown() + "\nA bucket that allows 100 requests a minute, all of them used:\n" + sizes.Markdown() + "\n"
+	page := figures.Page{Name: "run/compatibility.md", Sections: []figures.Section{{
+		Begin: "<!-- written by make test-stores -->\n", End: "<!-- end of servers -->\n", Text: text,
+	}}}
+	if err := page.Write(repository + "/docs"); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -87,10 +86,10 @@ func (r report) table() figures.Table {
 
 // page returns the page and the file beside it from which the next run reads this run.
 func (r report) page() (figures.Page, error) {
-	data, err := json.MarshalIndent(r, "", " ")
+	data, err := figures.Encode(r)
 	return figures.Page{
 		Name:     pageName,
 		Sections: []figures.Section{{Begin: beginMark, End: endMark, Text: r.table().Markdown() + "\n"}},
-		Files:    map[string][]byte{fileName: append(data, '\n')},
+		Files:    map[string][]byte{fileName: data},
 	}, err
 }
