@@ -216,7 +216,8 @@ func writeTables(t *testing.T, outcomes []outcome) {
 		}
 		sizes = append(sizes, row)
 	}
-	text := suite.Markdown() + "\nA bucket that allows 100 requests a minute, all of them used:\n" + sizes.Markdown() + "\n"
+	text := suite.Markdown() + "\nA bucket that allows 100 requests a minute, all of them used:\n" +
+		sizes.Markdown() + "\n"
 	page := figures.Page{Name: "run/compatibility.md", Sections: []figures.Section{{
 		Begin: "<!-- written by make test-stores -->\n", End: "<!-- end of servers -->\n", Text: text,
 	}}}
