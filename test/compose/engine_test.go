@@ -110,7 +110,7 @@ func (e *engine) run(t *testing.T, line string) string {
 	return output
 }
 
-// try does the same, and returns errors. The output then also has what went to standard error.
+// try does the same, and returns errors. The output then includes the standard error.
 func (e *engine) try(ctx context.Context, line string) (string, error) {
 	command := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", line)
 	command.Dir, command.Env = repository, e.env

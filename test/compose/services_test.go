@@ -26,7 +26,7 @@ const (
 	returnTime = 20 * time.Second
 )
 
-// ofProject lists what Compose has made for docker-compose.yml.
+// ofProject selects the objects that Compose has made for docker-compose.yml.
 const ofProject = " --quiet --filter label=com.docker.compose.project=weir"
 
 // started are the services that run; all but upstream have a health check.
@@ -83,7 +83,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// A container is what the engine says of a service's container.
+// A container is the engine's description of a service's container.
 type container struct {
 	State struct {
 		Status   string
@@ -203,8 +203,8 @@ func callAPI(t *testing.T, s *services) {
 	}
 }
 
-// The policies of the steps from here on. No ladder lets a request through, so what passes was
-// granted.
+// The policies of the steps from here on. No ladder lets a request through, so each
+// request that passes was granted.
 const policies = `version: weir/v1
 policies:
   - {name: steady, match: {paths: [/steady]}, partition: [], limit: {quota: 40, window: 2s}, mode: leased, on_failure: [deny]}
@@ -242,8 +242,8 @@ func awaitPolicies(t *testing.T) {
 	})
 }
 
-// mustBeSpent checks that the control plane remembers what was used. After Redis has started again,
-// refusals say for a while that their count may be lost.
+// mustBeSpent checks that the control plane remembers the used tokens. After Redis has started
+// again, refusals say for a while that their count may be lost.
 func (s *services) mustBeSpent(t *testing.T) {
 	t.Helper()
 	problems := []string{"quota-exceeded"}
@@ -335,7 +335,7 @@ func stop(t *testing.T, s *services) {
 	s.mustBeSpent(t)
 }
 
-// keepVolumes removes all containers. The tokens, the policies and what was used stay.
+// keepVolumes removes all containers. The nodes' tokens, the policies and the counts stay.
 func keepVolumes(t *testing.T, s *services) {
 	s.run(t, "docker compose down")
 	want := []string{"weir_controlplane", "weir_redis", "weir_tokens"}

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// httpx is what the wheel needs, and nodes are the Nodes that the npm package is run under, from
-// PyPI.
+// httpx is the dependency of the wheel, and nodes are the versions of Node that run the npm
+// package, from PyPI.
 const httpx = "httpx==0.28.1"
 
 var nodes = []string{"20.18.0", "22.20.0"}

@@ -92,9 +92,9 @@ func TestTheFilterRunsInEachEnvoy(t *testing.T) {
 	}
 }
 
-// A target is what runs.
+// A target is an Envoy and a control plane that run.
 type target struct {
-	// version is Envoy's.
+	// version is the version of Envoy, like 1.40.0.
 	version string
 	// envoy and weir are the binaries of Envoy and of the control plane.
 	envoy, weir string

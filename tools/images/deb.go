@@ -13,7 +13,7 @@ import (
 type debian struct {
 	// control has the fields of the package, but for its size.
 	control string
-	// files are what the package installs, by their paths without the first slash.
+	// files are the installed files, by their paths without the first slash.
 	files []entry
 	// settings are the paths of the files that an administrator may change.
 	settings []string

@@ -204,7 +204,7 @@ func TestTheArchiveHasTheProgramAndItsPapers(t *testing.T) {
 	}
 }
 
-// dpkg reads the package, and finds in it what it says.
+// dpkg reads the package's fields and finds its files.
 func TestDpkgReadsThePackages(t *testing.T) {
 	r := builtRelease(t)
 	for _, architecture := range here.Platforms {

@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return errors.Join(err, r.table().Print(out), failed)
 }
 
-// runTargets runs the wanted targets. Its error names those that failed.
+// runTargets runs the wanted targets. Its error names the failed targets.
 func runTargets(
 	ctx context.Context, version string, wanted *regexp.Regexp, progress io.Writer,
 ) (done []outcome, failed error) {
