@@ -133,15 +133,20 @@ func Tagged(tag byte, name string) string { return taggedKey(tag, name) }
 // ErrAway is the error of a server that is left alone.
 var ErrAway = errAway
 
-// SlowGrant has the script that grants take some time before it does.
+// SlowGrant lets the script that grants compute for some time before it does. In newer servers the
+// command TIME shows one time throughout a script; older servers lack os.clock.
 func (s *Store) SlowGrant(by time.Duration) {
 	s.setGrant(fmt.Sprintf(`do
-  local from = redis.call('TIME')
-  repeat
+  local function time()
     local now = redis.call('TIME')
-  until (now[1] - from[1]) * 1000000 + now[2] - from[2] > %d
+    return now[1] + now[2] / 1000000
+  end
+  local has, clock = pcall(function() return os.clock end)
+  clock = has and clock or time
+  local from = clock()
+  repeat until clock() - from > %g
 end
-`, by.Microseconds()) + clockScript + grantScripts())
+`, by.Seconds()) + clockScript + grantScripts())
 }
 
 // WhileCalling runs f while a call is under way for a tag. The requests that gather meanwhile leave
