@@ -12,9 +12,12 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// httpx is the dependency of the wheel, and nodes are the versions of Node that run the npm
-// package, from PyPI.
-const httpx = "httpx==0.28.1"
+// httpx is the dependency of the wheel, mypy checks its types, and nodes are the versions of Node
+// that run the npm package, from PyPI. mypy is the newest version for Python 3.9.
+const (
+	httpx = "httpx==0.28.1"
+	mypy  = "mypy==1.19.1"
+)
 
 var nodes = []string{"20.18.0", "22.20.0"}
 
@@ -69,7 +72,16 @@ func copyTests(t *testing.T, language, test string) (dir string) {
 	return dir
 }
 
-// The wheel is installed under each Python, and passes the tests of the client there.
+const typedPython = `import httpx
+import weir_client
+
+client = httpx.Client(transport=weir_client.Transport(max_wait=10, key=lambda request: request.url.host))
+wait, policies = weir_client.read(client.get("http://127.0.0.1").headers, 0)
+left: float = policies[0][2] if wait is None else wait
+`
+
+// The wheel is installed under each Python, passes the tests of the client there, and has its
+// types.
 func TestTheWheelRunsUnderEachPython(t *testing.T) {
 	first, _, _ := releases(t)
 	for version, python := range pythons(t) {
@@ -78,16 +90,41 @@ func TestTheWheelRunsUnderEachPython(t *testing.T) {
 			venv := filepath.Join(t.TempDir(), "venv")
 			mustRun(t, ".", python, "-m", "venv", venv)
 			mustRun(t, ".", filepath.Join(venv, "bin/pip"), "install", "--quiet",
-				filepath.Join(first, "weir_client-0.1.0-py3-none-any.whl"), httpx)
+				filepath.Join(first, "weir_client-0.1.0-py3-none-any.whl"), httpx, mypy)
 			output := mustRun(t, dir, filepath.Join(venv, "bin/python"), "-m", "unittest")
 			if !regexp.MustCompile(`Ran ([5-9]|\d\d+) tests`).MatchString(output) {
 				t.Errorf("the tests print\n%s", output)
 			}
 			output = mustRun(t, dir, filepath.Join(venv, "bin/pip"), "show", "--files", "weir-client")
-			if !strings.Contains(output, "Version: 0.1.0\n") || !strings.Contains(output, "weir_client.py") {
+			if !strings.Contains(output, "Version: 0.1.0\n") || !strings.Contains(output, "weir_client/__init__.py") {
 				t.Errorf("pip says\n%s", output)
 			}
+			checkPythonTypes(t, dir, venv)
 		})
+	}
+}
+
+// checkPythonTypes compares the types with the installed client, and checks a program that uses the
+// types and a program that misuses them.
+func checkPythonTypes(t *testing.T, dir, venv string) {
+	t.Helper()
+	python := filepath.Join(venv, "bin/python")
+	mustRun(t, dir, python, "-m", "mypy.stubtest", "--ignore-missing-stub", "weir_client")
+	check := func(name, program string) error {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(program), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		command := exec.CommandContext(t.Context(), python, "-m", "mypy", "--strict", name)
+		command.Dir = dir
+		output, err := command.CombinedOutput()
+		t.Logf("mypy %s: %s", name, output)
+		return err
+	}
+	if err := check("right.py", typedPython); err != nil {
+		t.Errorf("mypy refuses a right program: %v", err)
+	}
+	if check("wrong.py", strings.Replace(typedPython, "max_wait=10", `max_wait="ten"`, 1)) == nil {
+		t.Error("mypy accepts a wrong program")
 	}
 }
 

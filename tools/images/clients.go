@@ -25,16 +25,23 @@ Requires-Python: >=3.9
 Requires-Dist: httpx>=0.27,<1
 `
 
-// addWheel adds the Python client as a package for pip.
+// addWheel adds the Python client as a package for pip, with its types. Type checkers read types
+// only from a folder that has the file py.typed.
 func addWheel(s settings, license []byte, f *folder) error {
 	code, err := os.ReadFile(filepath.Join(s.Root, "client/python/weir_client.py"))
+	if err != nil {
+		return err
+	}
+	types, err := os.ReadFile(filepath.Join(s.Root, "client/python/weir_client.pyi"))
 	if err != nil {
 		return err
 	}
 	version := wheelVersion(s.Version)
 	info := "weir_client-" + version + ".dist-info/"
 	files := []entry{
-		{"weir_client.py", code, 0o644, 0},
+		{"weir_client/__init__.py", code, 0o644, 0},
+		{"weir_client/__init__.pyi", types, 0o644, 0},
+		{"weir_client/py.typed", nil, 0o644, 0},
 		{info + "LICENSE", license, 0o644, 0},
 		{info + "METADATA", fmt.Appendf(nil, wheelFields, version), 0o644, 0},
 		{info + "WHEEL", []byte("Wheel-Version: 1.0\nGenerator: weir-images\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -316,17 +317,18 @@ func TestTheClientsAreWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := z.Open("weir_client.py")
-	if err != nil {
-		t.Fatal(err)
+	for name, source := range map[string]string{"__init__.py": "weir_client.py", "__init__.pyi": "weir_client.pyi"} {
+		got, err := fs.ReadFile(z, "weir_client/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile("../../client/python/" + source)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the wheel has another %s: %v", source, err)
+		}
 	}
-	got, err := io.ReadAll(code)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := os.ReadFile("../../client/python/weir_client.py")
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the wheel has another client: %v", err)
+	if _, err := fs.Stat(z, "weir_client/py.typed"); err != nil {
+		t.Errorf("type checkers ignore the wheel's types: %v", err)
 	}
 	files := unpackTar(t, r.read(t, "weir-client-0.1.0-test.tgz"))
 	for name, has := range map[string]string{"package.json": `"version": "0.1.0-test"`,
