@@ -169,7 +169,7 @@ func TestAPolicyGoesIntoShadowAndBack(t *testing.T) {
 	p.sees("weir enforcement set shadow --policy resolve-per-ip --reason 'it refuses all checkouts' --for 30m")
 	p.click("button", "Set to shadow")
 	p.sees("resolve-per-ip is in shadow.")
-	p.sees("arrived at 1 of 1 node")
+	p.sees("obeyed by 1 of 1 node")
 	orders, err := stack.Call("GET", "/v1/enforcement", "")
 	if err != nil || !strings.Contains(orders, `"policy":"resolve-per-ip"`) || !strings.Contains(orders, "it refuses all checkouts") {
 		t.Errorf("%s %v", orders, err)
@@ -179,6 +179,14 @@ func TestAPolicyGoesIntoShadowAndBack(t *testing.T) {
 		orders, err := stack.Call("GET", "/v1/enforcement", "")
 		return err == nil && !strings.Contains(orders, "resolve-per-ip")
 	})
+}
+
+// The console and `weir get nodes` name the state of a node alike.
+func TestNodesHaveTheWordsOfTheCommand(t *testing.T) {
+	p := open(t, stack.Token)
+	p.at("nodes")
+	p.sees("obeyed")
+	p.sees("normal")
 }
 
 // Make it stop: a caller gets another limit until a time, and one click takes it back.

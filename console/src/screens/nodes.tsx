@@ -74,7 +74,7 @@ const columns = (f: Fleet) => [
   {
     title: 'Orders',
     wide: true,
-    cell: (n: Node) => ((n.enforcement ?? 0) < f.current_enforcement ? <Badge tone="warn">not yet</Badge> : 'arrived'),
+    cell: (n: Node) => ((n.enforcement ?? 0) < f.current_enforcement ? <Badge tone="warn">behind</Badge> : 'obeyed'),
   },
   { title: 'Failure ladder', width: 'minmax(0, 1.5fr)', cell: (n: Node) => <StateOf node={n} /> },
   { title: 'Filter', wide: true, width: 'minmax(0, 1.5fr)', cell: (n: Node) => <span title={n.filter}>{n.filter}</span> },
@@ -89,8 +89,8 @@ function VersionOf({ node: n }: { node: Node }) {
 }
 
 function StateOf({ node: n }: { node: Node }) {
-  if (!n.state) return <span className="quiet">not reported</span>
-  if (n.state === 'normal') return <>on the ground</>
+  // A node without a report never left the ground.
+  if (!n.state || n.state === 'normal') return <>normal</>
   const steps = Object.entries(n.steps ?? {}).map(([policy, step]) => `${policy}: ${step}`).join(', ')
   return <span title={steps}><Badge tone="bad">{n.state}</Badge> {steps}</span>
 }

@@ -264,9 +264,9 @@ function OrdersCard({ orders }: { orders: Order[] }) {
   const may = useMay('editor')
   const fleet = useFleet()
   const active = fleet.data?.counts.active ?? 0
-  const arrived = active - (fleet.data?.counts.lack_orders ?? 0)
+  const obeyed = active - (fleet.data?.counts.lack_orders ?? 0)
   return (
-    <Card title="Orders in force" more={orders.length > 0 && <span className="quiet">arrived at {arrived} of {plural(active, 'node')}</span>}>
+    <Card title="Orders in force" more={orders.length > 0 && <span className="quiet">obeyed by {obeyed} of {plural(active, 'node')}</span>}>
       <Table
         label="Orders in force" rows={orders} id={(o) => `${o.policy}/${o.tier}`}
         empty="None. A policy can be set to shadow above, all of them under Settings."

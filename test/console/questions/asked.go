@@ -41,7 +41,7 @@ var questions = []question{
 			reads("main dd", "1000 per 1m launch week")}
 	}, after: undone},
 	{name: "did it arrive?", before: order, clicks: func(int) chromedp.Tasks {
-		return chromedp.Tasks{click("a", "Overview"), reads(".card", "arrived at 1 of 1 node"),
+		return chromedp.Tasks{click("a", "Overview"), reads(".card", "obeyed by 1 of 1 node"),
 			reads("[aria-label='Orders in force'] [role=cell]", "did it arrive")}
 	}, after: chromedp.Tasks{click("button", "Lift the order about resolve-per-ip"), click("dialog//button", "Lift"), undoneNever}},
 }
