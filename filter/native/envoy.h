@@ -1,0 +1,42 @@
+// Envoy's interface for dynamic modules: abi.h, whose version tools/native pins, and what later
+// versions of Envoy have added.
+#ifndef WEIR_ENVOY_H
+#define WEIR_ENVOY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi.h"
+
+typedef envoy_dynamic_module_type_module_buffer module_bytes;
+typedef envoy_dynamic_module_type_envoy_buffer envoy_bytes;
+typedef envoy_dynamic_module_type_envoy_http_header envoy_header;
+typedef envoy_dynamic_module_type_module_http_header module_header;
+
+// From Envoy 1.38: a call of a configuration, which no stream's end cancels, and its answer. Both run
+// on the main thread.
+envoy_dynamic_module_type_http_callout_init_result
+envoy_dynamic_module_callback_http_filter_config_http_callout(
+	void *config, uint64_t *id, module_bytes cluster, module_header *headers, size_t count,
+	module_bytes body, uint64_t timeout_milliseconds);
+
+// From Envoy 1.39: metrics outside a request.
+#define LATER __attribute__((weak))
+envoy_dynamic_module_type_metrics_result
+envoy_dynamic_module_callback_http_filter_config_increment_counter(
+	void *config, size_t id, module_bytes *labels, size_t count, uint64_t value) LATER;
+envoy_dynamic_module_type_metrics_result
+envoy_dynamic_module_callback_http_filter_config_increment_gauge(
+	void *config, size_t id, module_bytes *labels, size_t count, uint64_t value) LATER;
+envoy_dynamic_module_type_metrics_result
+envoy_dynamic_module_callback_http_filter_config_decrement_gauge(
+	void *config, size_t id, module_bytes *labels, size_t count, uint64_t value) LATER;
+envoy_dynamic_module_type_metrics_result
+envoy_dynamic_module_callback_http_filter_config_set_gauge(
+	void *config, size_t id, module_bytes *labels, size_t count, uint64_t value) LATER;
+envoy_dynamic_module_type_metrics_result
+envoy_dynamic_module_callback_http_filter_config_record_histogram_value(
+	void *config, size_t id, module_bytes *labels, size_t count, uint64_t value) LATER;
+
+#endif

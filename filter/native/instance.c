@@ -1,0 +1,194 @@
+// Instances of the module, one for each thread, and the plugins in them.
+#include <string.h>
+
+#include "host.h"
+
+_Atomic(instance *) instances;
+static _Thread_local instance *of_thread;
+
+// instance_of_thread returns this thread's instance, which is not alive at first; NULL without memory.
+instance *instance_of_thread(void) {
+	if (of_thread != NULL) {
+		return of_thread;
+	}
+	instance *i = calloc(1, sizeof *i);
+	if (i == NULL) {
+		return NULL;
+	}
+	pthread_mutex_init(&i->lock, NULL);
+	i->due = NEVER;
+	i->next = instances;
+	while (!atomic_compare_exchange_weak(&instances, &i->next, i)) {
+	}
+	return of_thread = i;
+}
+
+void lock_instance(instance *i) { pthread_mutex_lock(&i->lock); }
+
+// unlock_instance ends a callback, and lets other threads run the instance.
+void unlock_instance(instance *i) {
+	i->root = NULL;
+	i->running = i->selected = NULL;
+	i->answer = NULL;
+	pthread_mutex_unlock(&i->lock);
+}
+
+static void instantiate(instance *i, void *unused) {
+	(void)unused;
+	Z_weir_instantiate(&i->module, (struct Z_env_instance_t *)i, (struct Z_wasi_snapshot_preview1_instance_t *)i);
+	Z_weirZ__initialize(&i->module);
+}
+
+// start_instance starts an instance that is not alive, and its plugins. After a fault in the start it
+// rests until its next tick. It needs the lock.
+bool start_instance(instance *i) {
+	if (i->alive) {
+		return true;
+	}
+	if (i->rests && microseconds() < i->due) {
+		return false;
+	}
+	i->rests = true;
+	i->generation++;
+	i->alive = true; // A fault resets it.
+	if (!run_module(i, instantiate, NULL)) {
+		return false;
+	}
+	for (root *r = i->roots; r != NULL; r = r->next) {
+		if (!start_root(i, r) && !i->alive) {
+			return false;
+		}
+	}
+	i->rests = false;
+	note_due(i);
+	return true;
+}
+
+// A dead instance starts anew after this time without a request, in microseconds.
+#define RESTART_AFTER 100000
+
+// drop_instance frees an instance's module after a fault. Its paused streams are decided again. It
+// needs the lock.
+void drop_instance(instance *i) {
+	i->alive = false;
+	wasm_rt_free_memory(&i->module.w2c_memory);
+	wasm_rt_free_funcref_table(&i->module.w2c_T0);
+	memset(&i->module, 0, sizeof i->module);
+	for (root *r = i->roots; r != NULL; r = r->next) {
+		r->started = false;
+		r->period = 0;
+		r->due = NEVER;
+	}
+	forget_paused(i);
+	i->due = microseconds() + RESTART_AFTER;
+}
+
+// find_root returns a plugin's root in an instance, NULL if it has none. It needs the lock.
+root *find_root(instance *i, const plugin *p) {
+	root *r = i->roots;
+	while (r != NULL && r->plugin != p) {
+		r = r->next;
+	}
+	return r;
+}
+
+// root_of returns a plugin's root in an instance that is alive, started; NULL if it cannot start. It
+// needs the lock.
+root *root_of(instance *i, plugin *p) {
+	root *r = find_root(i, p);
+	if (r == NULL) {
+		r = calloc(1, sizeof *r);
+		if (r == NULL) {
+			return NULL;
+		}
+		r->plugin = p;
+		r->due = NEVER;
+		root **last = &i->roots; // The oldest plugin first, as in the module.
+		while (*last != NULL) {
+			last = &(*last)->next;
+		}
+		*last = r;
+		start_root(i, r);
+	}
+	return r->started ? r : NULL;
+}
+
+// A start is a root that the module is to take.
+typedef struct start {
+	root *root;
+	bool taken;
+} start;
+
+static void call_start(instance *i, void *argument) {
+	start *s = argument;
+	uint32_t context = s->root->context, length = (uint32_t)s->root->plugin->configuration.length;
+	Z_weirZ_proxy_on_context_create(&i->module, context, 0);
+	s->taken = Z_weirZ_proxy_on_vm_start(&i->module, context, 0) != 0 &&
+		Z_weirZ_proxy_on_configure(&i->module, context, length) != 0;
+}
+
+// start_root gives a plugin's configuration to the module, which has logged why if the result is
+// false. It needs the lock.
+bool start_root(instance *i, root *r) {
+	start s = {r, false};
+	r->context = ++i->contexts;
+	i->root = r;
+	r->started = run_module(i, call_start, &s) && s.taken;
+	return r->started;
+}
+
+static void call_delete_root(instance *i, void *argument) {
+	Z_weirZ_proxy_on_delete(&i->module, ((root *)argument)->context);
+}
+
+// remove_root ends a plugin in an instance. It needs the lock.
+void remove_root(instance *i, root *r) {
+	i->root = r;
+	if (i->alive) {
+		run_module(i, call_delete_root, r);
+	}
+	root **at = &i->roots;
+	while (*at != r) {
+		at = &(*at)->next;
+	}
+	*at = r->next;
+	i->root = NULL;
+	free(r);
+	if (i->alive) {
+		note_due(i);
+	}
+}
+
+// bytes_at returns bytes in the module's memory. Bytes beyond it are a fault of the module: no function
+// of Envoy ever sees them.
+char *bytes_at(instance *i, uint32_t at, uint32_t length) {
+	const wasm_rt_memory_t *m = &i->module.w2c_memory;
+	if (length > m->size || at > m->size - length) {
+		wasm_rt_trap(WASM_RT_TRAP_OOB);
+	}
+	return (char *)m->data + at;
+}
+
+// put_number writes a number into the module's memory.
+void put_number(instance *i, uint32_t at, uint32_t value) {
+	memcpy(bytes_at(i, at, sizeof value), &value, sizeof value);
+}
+
+// return_bytes gives the module bytes: in memory that it allocates, whose address and length it finds
+// at the two places.
+uint32_t return_bytes(instance *i, const void *bytes, size_t length, uint32_t at, uint32_t length_at) {
+	uint32_t to = 0;
+	if (length > UINT32_MAX) {
+		return INTERNAL_FAILURE;
+	}
+	if (length > 0) {
+		to = Z_weirZ_malloc(&i->module, (uint32_t)length);
+		if (to == 0) {
+			return INTERNAL_FAILURE;
+		}
+		memcpy(bytes_at(i, to, (uint32_t)length), bytes, length);
+	}
+	put_number(i, at, to);
+	put_number(i, length_at, (uint32_t)length);
+	return OK;
+}

@@ -1,0 +1,91 @@
+// The module's memory and tables, as wasm2c's code needs them.
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "host.h"
+
+// An address is a number of 32 bits plus an offset of 32 bits. All of them are reserved, and those
+// beyond the memory cannot be accessed. So the code checks no bounds: see fault.c.
+#define RESERVED (8ull << 30)
+#define PAGE_BITS 16
+#define MOST_PAGES 65535u // so that the size fits in 32 bits
+
+bool wasm_rt_is_initialized(void) { return true; }
+
+void wasm_rt_init(void) {}
+
+void wasm_rt_allocate_memory(wasm_rt_memory_t *m, uint32_t pages, uint32_t most) {
+	m->data = mmap(NULL, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	m->pages = pages;
+	m->max_pages = most < MOST_PAGES ? most : MOST_PAGES;
+	m->size = pages << PAGE_BITS;
+	if (m->data == MAP_FAILED || mprotect(m->data, m->size, PROT_READ | PROT_WRITE) != 0) {
+		wasm_rt_trap(WASM_RT_TRAP_OOB);
+	}
+}
+
+uint32_t wasm_rt_grow_memory(wasm_rt_memory_t *m, uint32_t delta) {
+	uint32_t old = m->pages;
+	if (delta > m->max_pages || old > m->max_pages - delta) {
+		return UINT32_MAX;
+	}
+	if (mprotect(m->data, (size_t)(old + delta) << PAGE_BITS, PROT_READ | PROT_WRITE) != 0) {
+		return UINT32_MAX;
+	}
+	m->pages = old + delta;
+	m->size = m->pages << PAGE_BITS;
+	return old;
+}
+
+void wasm_rt_free_memory(wasm_rt_memory_t *m) {
+	if (m->data != NULL && m->data != MAP_FAILED) {
+		munmap(m->data, RESERVED);
+	}
+	m->data = NULL;
+}
+
+void wasm_rt_allocate_funcref_table(wasm_rt_funcref_table_t *t, uint32_t elements, uint32_t most) {
+	t->size = elements;
+	t->max_size = most;
+	t->data = calloc(elements, sizeof *t->data);
+	if (t->data == NULL) {
+		wasm_rt_trap(WASM_RT_TRAP_OOB);
+	}
+}
+
+void wasm_rt_free_funcref_table(wasm_rt_funcref_table_t *t) {
+	free(t->data);
+	t->data = NULL;
+}
+
+// The types of functions that have been registered. Only Z_weir_init_module registers, once.
+static struct {
+	uint32_t parameters, results;
+	wasm_rt_type_t types[64];
+} types[256];
+static uint32_t type_count;
+
+uint32_t wasm_rt_register_func_type(uint32_t parameters, uint32_t results, ...) {
+	const uint32_t most = sizeof types[0].types / sizeof types[0].types[0];
+	if (parameters + results > most || type_count == sizeof types / sizeof types[0]) {
+		abort(); // The module is the build's own: a test loads it.
+	}
+	va_list list;
+	va_start(list, results);
+	memset(&types[type_count], 0, sizeof types[0]);
+	types[type_count].parameters = parameters;
+	types[type_count].results = results;
+	for (uint32_t i = 0; i < parameters + results; i++) {
+		types[type_count].types[i] = va_arg(list, wasm_rt_type_t);
+	}
+	va_end(list);
+	uint32_t i = 0;
+	while (memcmp(&types[i], &types[type_count], sizeof types[0]) != 0) {
+		i++;
+	}
+	if (i == type_count) {
+		type_count++;
+	}
+	return i + 1;
+}

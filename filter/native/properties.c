@@ -1,0 +1,136 @@
+// Properties of requests, which Envoy calls attributes and metadata, and the filter state.
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host.h"
+
+// The properties that are attributes, by their path. Levels of a path are separated by a zero.
+static const struct property {
+	const char *path;
+	size_t length;
+	envoy_dynamic_module_type_attribute_id attribute;
+	bool number; // eight bytes, the lowest first
+} properties[] = {
+#define TEXT(path, name) {path, sizeof path - 1, envoy_dynamic_module_type_attribute_id_##name, false}
+#define NUMBER(path, name) {path, sizeof path - 1, envoy_dynamic_module_type_attribute_id_##name, true}
+	TEXT("source\0address", SourceAddress),
+	TEXT("xds\0cluster_name", XdsClusterName),
+	TEXT("connection\0uri_san_peer_certificate", ConnectionUriSanPeerCertificate),
+	TEXT("connection\0subject_peer_certificate", ConnectionSubjectPeerCertificate),
+	TEXT("response\0code_details", ResponseCodeDetails),
+	NUMBER("response\0flags", ResponseFlags),
+};
+
+static bool is_path(const char *path, size_t length, const char *want, size_t want_length) {
+	return length == want_length && memcmp(path, want, length) == 0;
+}
+
+#define IS_PATH(path, length, want) is_path(path, length, want, sizeof want - 1)
+
+// return_attribute returns an attribute of the running stream.
+static uint32_t return_attribute(instance *i, const struct property *p, u32 at, u32 length_at) {
+	if (p->number) {
+		uint64_t number = 0;
+		return envoy_dynamic_module_callback_http_filter_get_attribute_int(i->running->envoy, p->attribute, &number)
+			? return_bytes(i, &number, sizeof number, at, length_at)
+			: NOT_FOUND;
+	}
+	envoy_bytes value = {NULL, 0};
+	return envoy_dynamic_module_callback_http_filter_get_attribute_string(i->running->envoy, p->attribute, &value)
+		? return_bytes(i, value.ptr, value.length, at, length_at)
+		: NOT_FOUND;
+}
+
+// return_metadata returns a value of the running stream's metadata: a text, or a number or a truth in
+// the form in which Envoy gives them to Wasm. Path is a filter's name, a zero and a key. Envoy gives a
+// module no values below a key.
+static uint32_t return_metadata(instance *i, const char *path, size_t length, u32 at, u32 length_at) {
+	const char *zero = memchr(path, 0, length);
+	if (zero == NULL) {
+		return NOT_FOUND;
+	}
+	const envoy_dynamic_module_type_metadata_source dynamic = envoy_dynamic_module_type_metadata_source_Dynamic;
+	module_bytes filter = {path, (size_t)(zero - path)};
+	module_bytes key = {zero + 1, length - filter.length - 1};
+	double number;
+	envoy_bytes value = {NULL, 0};
+	if (envoy_dynamic_module_callback_http_get_metadata_number(i->running->envoy, dynamic, filter, key, &number)) {
+		return return_bytes(i, &number, sizeof number, at, length_at);
+	}
+	if (envoy_dynamic_module_callback_http_get_metadata_string(i->running->envoy, dynamic, filter, key, &value)) {
+		return return_bytes(i, value.ptr, value.length, at, length_at);
+	}
+	return NOT_FOUND;
+}
+
+// return_node returns the node's id from Envoy's command line: Envoy does not give it to modules.
+static uint32_t return_node(instance *i, u32 at, u32 length_at) {
+	static const char option[] = "--service-node";
+	static char line[1 << 16];
+	static size_t length;
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	pthread_mutex_lock(&lock);
+	FILE *f = length == 0 ? fopen("/proc/self/cmdline", "rb") : NULL;
+	if (f != NULL) {
+		length = fread(line, 1, sizeof line - 1, f);
+		fclose(f);
+	}
+	pthread_mutex_unlock(&lock);
+	for (const char *word = line; word < line + length; word += strlen(word) + 1) {
+		size_t n = sizeof option - 1;
+		if (strncmp(word, option, n) != 0) {
+			continue;
+		}
+		if (word[n] == '=') {
+			return return_bytes(i, word + n + 1, strlen(word + n + 1), at, length_at);
+		}
+		if (word[n] == 0 && word + n + 1 < line + length) {
+			return return_bytes(i, word + n + 1, strlen(word + n + 1), at, length_at);
+		}
+	}
+	return NOT_FOUND;
+}
+
+u32 Z_envZ_proxy_get_property(struct Z_env_instance_t *env, u32 path_at, u32 path_length, u32 at, u32 length_at) {
+	instance *i = (instance *)env;
+	const char *path = bytes_at(i, path_at, path_length);
+	if (IS_PATH(path, path_length, "plugin_root_id") || IS_PATH(path, path_length, "plugin_name")) {
+		return i->root == NULL ? NOT_FOUND
+				       : return_bytes(i, i->root->plugin->name.bytes, i->root->plugin->name.length, at, length_at);
+	}
+	if (IS_PATH(path, path_length, "xds\0node\0id")) {
+		return return_node(i, at, length_at);
+	}
+	if (i->running == NULL || i->selected != i->running || i->running->envoy == NULL) {
+		return NOT_FOUND;
+	}
+	for (size_t n = 0; n < sizeof properties / sizeof properties[0]; n++) {
+		if (is_path(path, path_length, properties[n].path, properties[n].length)) {
+			return return_attribute(i, &properties[n], at, length_at);
+		}
+	}
+	static const char metadata[] = "metadata\0filter_metadata";
+	if (path_length > sizeof metadata && memcmp(path, metadata, sizeof metadata) == 0) {
+		return return_metadata(i, path + sizeof metadata, path_length - sizeof metadata, at, length_at);
+	}
+	return NOT_FOUND;
+}
+
+// The filter state has the names that it has with Wasm, so that access logs need not change.
+u32 Z_envZ_proxy_set_property(
+	struct Z_env_instance_t *env, u32 name_at, u32 name_length, u32 value_at, u32 value_length) {
+	instance *i = (instance *)env;
+	static const char prefix[] = "wasm.";
+	char name[64];
+	const size_t n = sizeof prefix - 1;
+	const char *bytes = bytes_at(i, name_at, name_length);
+	char *value = bytes_at(i, value_at, value_length);
+	if (i->selected == NULL || i->selected->envoy == NULL || name_length > sizeof name - n) {
+		return BAD_ARGUMENT;
+	}
+	memcpy(name, prefix, n);
+	memcpy(name + n, bytes, name_length);
+	note_state(i->selected, (text){name, n + name_length}, (text){value, value_length});
+	return OK;
+}
