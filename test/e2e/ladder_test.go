@@ -77,7 +77,8 @@ func (w *world) metricsOf(ctx context.Context, e *stack.Envoy) (map[string]int64
 		if err != nil {
 			return nil, fmt.Errorf("the statistic %q: %w", line, err)
 		}
-		values[strings.TrimPrefix(name, "wasmcustom.weir.")] = n
+		name = strings.TrimPrefix(name, "wasmcustom.")
+		values[strings.TrimPrefix(nameInWasm(name), "weir.")] = n
 	}
 	return values, nil
 }

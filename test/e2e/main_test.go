@@ -47,9 +47,12 @@ func TestMain(m *testing.M) {
 }
 
 func prepare(m *testing.M) (int, error) {
-	for _, path := range []string{controlPlanePath, filterPath} {
+	if err := chooseHost(); err != nil {
+		return 0, err
+	}
+	for path, target := range map[string]string{controlPlanePath: "build", host.File(filterPath): host.Target()} {
 		if _, err := os.Stat(path); err != nil {
-			return 0, fmt.Errorf("%w: run `make build`", err)
+			return 0, fmt.Errorf("%w: run `make %s`", err, target)
 		}
 	}
 	if _, err := stack.EnvoyBinary(); err != nil {

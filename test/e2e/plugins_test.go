@@ -54,7 +54,7 @@ func listeners(t *testing.T, dir string) (rewrite func(string) string, write fun
 			}
 			b.WriteString("                  - name: envoy.filters.http.router\n" + router + "\n")
 		}
-		if err := os.WriteFile(file+".new", []byte(b.String()), 0o644); err != nil {
+		if err := os.WriteFile(file+".new", []byte(onHost(t, b.String())), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Rename(file+".new", file); err != nil {

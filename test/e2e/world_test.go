@@ -333,12 +333,12 @@ func (w *world) awaitMemory(e *stack.Envoy, before memory, slack memory) memory 
 func (w *world) awaitCounter(e *stack.Envoy, name string, want int64) {
 	w.t.Helper()
 	w.await(fmt.Sprintf("%s to have counted %d %s", e.Name, want, name), func(ctx context.Context) error {
-		content, err := e.Admin(ctx, "/stats?filter=^wasmcustom\\."+strings.ReplaceAll(name, ".", `\.`)+"$")
+		values, err := w.metricsOf(ctx, e)
 		if err != nil {
 			return err
 		}
-		if got := strings.TrimSpace(string(content)); got != fmt.Sprintf("wasmcustom.%s: %d", name, want) {
-			return fmt.Errorf("it has %q", got)
+		if got, ok := values[strings.TrimPrefix(name, "weir.")]; !ok || got != want {
+			return fmt.Errorf("it has %d, defined: %t", got, ok)
 		}
 		return nil
 	})

@@ -24,6 +24,8 @@ type EnvoyOptions struct {
 	Name string
 	// Config is the repository's envoy.yaml, Wasm the built filter.
 	Config, Wasm string
+	// FilterHost runs the filter; empty asks ChosenHost. NativeHost loads libweir.so beside Wasm.
+	FilterHost FilterHost
 	// Host is where requests come in; empty is 127.0.0.1.
 	Host string
 	// Port and AdminPort may be 0: Envoy chooses, Envoy.Port and AdminPort say what.
@@ -142,15 +144,24 @@ func (e *Envoy) startProcess(ctx context.Context, o EnvoyOptions) error {
 			return err
 		}
 	}
+	if o.FilterHost == "" {
+		o.FilterHost, err = ChosenHost()
+		if err != nil {
+			return err
+		}
+	}
 	o.Wasm, err = filepath.Abs(o.Wasm)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(o.Wasm); err != nil {
-		return fmt.Errorf("the filter is not built: %w; run `make build`", err)
+	if _, err := os.Stat(o.FilterHost.File(o.Wasm)); err != nil {
+		return fmt.Errorf("the filter is not built: %w; run `make %s`", err, o.FilterHost.Target())
 	}
 	// Write the configuration into the folder of the process.
 	config, err := o.Configuration()
+	if err == nil {
+		config, err = o.FilterHost.Configure(config, o.Wasm)
+	}
 	if err != nil {
 		return err
 	}
@@ -208,7 +219,9 @@ func (o EnvoyOptions) processCommand(configPath, adminPath string) Command {
 	}
 	return Command{
 		Name: name, Path: o.Binary, Args: args, Dir: o.Dir, CPUs: o.CPUs, Out: o.Out, Err: o.Err,
-		Env: append([]string{"WEIR_NODE_TOKEN=" + o.NodeToken}, o.Env...),
+		Env: append([]string{
+			"WEIR_NODE_TOKEN=" + o.NodeToken, searchPathVariable + "=" + filepath.Dir(o.FilterHost.File(o.Wasm)),
+		}, o.Env...),
 	}
 }
 

