@@ -14,9 +14,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # The packages that need the built filter, Redis or Envoy, and those that run it on a WebAssembly engine written in Go,
 # which the race detector slows down beyond use.
 # test/mesh and test/chart need what takes half an hour to build: `make test-mesh`, `make test-chart`;
-# test/stores runs tests of other packages again: `make test-stores`; test/install and test/compose need root:
+# test/stores runs tests of other packages again: `make test-stores`; test/native needs the native host:
+# `make test-native`; test/install and test/compose need root:
 # `make test-install`, `make test-compose`.
-END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores|install|compose|wasm|simulation)$$')
+END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores|install|compose|wasm|simulation|native)$$')
 WASM_HEAVY := /envoytest(/|$$)
 
 announce = @printf '\n== %s\n' "$(1)"
@@ -54,6 +55,11 @@ build: wasm ## build the filter and the control plane: build/weir.wasm and build
 	$(call announce,building build/weir)
 	@go build -buildvcs=false -trimpath -ldflags '-X main.version=$(VERSION)' -o build/weir .
 
+.PHONY: native
+native: wasm ## build the native host of the filter, a dynamic module of Envoy: build/libweir.so
+	$(call announce,building build/libweir.so)
+	@filter/native/build.sh build/weir.wasm
+
 .PHONY: generate
 generate: ## write the server's interface and docs/reference/fields.md anew from api/openapi.yaml; tests fail while they are old
 	$(call announce,generating controlplane/internal/serve/api/gen and docs/reference/fields.md from api/openapi.yaml)
@@ -68,8 +74,9 @@ console: ## build the console, which is part of build/weir, from console/; tests
 
 KEEP ?=
 
+# WEIR_HOST=native runs the filter as a dynamic module, here and in all tests with Envoy.
 .PHONY: run
-run: build ## run everything on this machine until Ctrl-C: Envoy with the filter, control plane, upstream
+run: build $(if $(filter native,$(WEIR_HOST)),native) ## run everything on this machine until Ctrl-C: Envoy with the filter, control plane, upstream
 	@tools/setup.sh envoy
 	@WEIR_DEMO_REDIS_URL="$${WEIR_REDIS_URL-}" exec build/weir demo --envoy '$(WEIR_CACHE)/bin/envoy' \
 		--dir "$${WEIR_RUN_DIR:-.run}" $(if $(filter 1,$(KEEP)),--keep) \
@@ -153,6 +160,18 @@ test-virtual: ## the built filter on wazero and whole fleets, in virtual time; n
 test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
 	$(call announce,end-to-end tests with Envoy and Redis)
 	@go test -count 1 -timeout 40m $(END_TO_END)
+
+# Dynamic modules as the native host needs them are in Envoy since 1.38.
+.PHONY: test-native
+test-native: build native ## the end-to-end tests and the matrix of Envoys with the native host of the filter; needs `make setup`
+	@tools/setup.sh envoy envoys redis
+	$(call announce,the native host: faults and reloads)
+	@EXTRA=-DPROVOKE_FAULTS filter/native/build.sh -o build/faults/libweir.so build/weir.wasm
+	@go test -count 1 -timeout 30m ./test/native
+	$(call announce,the native host: end-to-end tests)
+	@WEIR_HOST=native go test -count 1 -timeout 60m ./test/e2e
+	$(call announce,the native host in each Envoy that has it)
+	@WEIR_HOST=native go test -count 1 -v ./test/matrix -all
 
 .PHONY: test-clients
 test-clients: ## clients of npm, PyPI and Go, and Express, as their makers ship them, against an Envoy; needs `make setup build`

@@ -2,7 +2,7 @@
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
 #   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [nginx]
-#                 [bench] [kube] [pods] [mesh] [console] [field] [site] [stores] [arm64] [install] [compose]
+#                 [bench] [kube] [pods] [mesh] [console] [field] [site] [stores] [arm64] [install] [compose] [native] [native-arm64]
 #                                                  default: the groups of the first line but envoys
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
@@ -30,6 +30,8 @@
 #  compose  the programs that run docker-compose.yml: Docker's engine from Debian, whose service is not started either; Compose, built from
 #         the module in tools/compose as CACHE/bin/docker-compose; the files of images, from Debian 12 as bases.txt says,
 #         CACHE/bases/NAME.tar
+#  native  the programs that build the native host of the filter: wasm2c, and gcc 12, the compiler of Debian 12
+#  native-arm64  the same for arm64, on x86-64
 #  field  clients of npm, PyPI and Go modules that test/clients tries, and Express, beside those of the group clients; the folder is
 #         CACHE/field
 #
@@ -53,12 +55,12 @@ ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 (($#)) || set -- build envoy oldest redis schemathesis promtool clients nginx
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field | site | stores | arm64 | install | compose) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console, field, site, stores, arm64, install and compose" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field | site | stores | arm64 | install | compose | native | native-arm64) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console, field, site, stores, arm64, install, compose, native and native-arm64" ;;
 	esac
 done
 
-[[ " $* " != *" arm64 "* || $(uname -m) == x86_64 ]] || die "the group arm64 is for machines with x86-64"
+[[ " $* " != *"arm64 "* || $(uname -m) == x86_64 ]] || die "the groups arm64 and native-arm64 are for machines with x86-64"
 
 # Each missing_* prints the Debian packages that its group lacks. It looks for what the packages bring rather than for the
 # packages, so that the same thing installed by other means counts.
@@ -118,6 +120,16 @@ missing_arm64() {
 	need libc6-arm64-cross $arm64/lib/libc.so.6
 	need libgcc-s1-arm64-cross $arm64/lib/libgcc_s.so.1
 	need libstdc++6-arm64-cross $arm64/lib/libstdc++.so.6
+}
+missing_native() {
+	need wabt wasm2c
+	need gcc-12 gcc-12
+	need libc6-dev /usr/include/stdlib.h
+}
+missing_native-arm64() {
+	missing_native
+	need gcc-12-aarch64-linux-gnu aarch64-linux-gnu-gcc-12
+	need libc6-dev-arm64-cross $arm64/include/stdlib.h
 }
 missing() {
 	local group

@@ -1,28 +1,104 @@
 #!/usr/bin/env bash
-# Builds the native host of the filter: build/libweir.so, from build/weir.wasm and the C files here.
+# Builds the native host of the filter: the module's code, which wasm2c translates to C, and the C
+# files here become one dynamic module of Envoy.
 #
-#   filter/native/build.sh [-o FILE] [WASM]
+#   filter/native/build.sh [-o FILE] [--arch ARCH] [--sanitize] [--debug] [--id] [WASM]
+#
+#   -o FILE      where to write the dynamic module (default: lib and the name of WASM, in its folder)
+#   --arch ARCH  amd64 or arm64 (default: this machine's)
+#   --sanitize   with the sanitizers of addresses and of undefined behaviour
+#   --debug      with symbols for debuggers and profilers
+#   --id         print the programs that build it, and the version of Envoy's interface, and stop
+#   WASM         the built filter (default: build/weir.wasm)
+#
+# The translated code, whose compilation takes a minute, is kept in the cache folder:
+# ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}.
 set -euo pipefail
+
+say() { printf '>> %s\n' "$*" >&2; }
+die() { printf 'filter/native/build.sh: %s\n' "$*" >&2; exit 1; }
+
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd -- "$here/../.." && pwd)
-output=$repo/build/libweir.so
-wasm=$repo/build/weir.wasm
-CC=${CC:-gcc}
+cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}/native
+case $(uname -m) in
+x86_64) machine=amd64 ;;
+aarch64) machine=arm64 ;;
+*) die "the native host is for x86-64 and arm64, not for $(uname -m)" ;;
+esac
+output='' arch=$machine sanitize=no debug=no id=no wasm=$repo/build/weir.wasm
 while (($#)); do
 	case $1 in
-	-o) output=$2; shift 2 ;;
+	-o) output=${2:?-o needs a file name}; shift 2 ;;
+	--arch) arch=${2:?--arch needs amd64 or arm64}; shift 2 ;;
+	--sanitize) sanitize=yes; shift ;;
+	--debug) debug=yes; shift ;;
+	--id) id=yes; shift ;;
+	-h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit ;;
+	-*) die "unknown option $1, see --help" ;;
 	*) wasm=$1; shift ;;
 	esac
 done
-abi=$(go mod download -json github.com/envoyproxy/envoy/source/extensions/dynamic_modules@v0.0.0-20260129014508-e8c1dc7dcbcd | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/abi
-work=${WORK:-$(mktemp -d)}
-[[ -n ${WORK:-} ]] || trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"
-if [[ ! $work/weir.o -nt $wasm ]]; then
-	wasm2c "$wasm" -n weir -o "$work/weir.c"
-	$CC -std=gnu11 -O2 -fPIC -fvisibility=hidden -include "$here/depth.h" -w -c "$work/weir.c" -o "$work/weir.o"
+wasm=$(realpath -m -- "$wasm")
+name=$(basename -- "$wasm" .wasm)
+output=$(realpath -m -- "${output:-$(dirname -- "$wasm")/lib$name.so}")
+
+# The compiler is gcc 12 of Debian 12, so that one commit gives the same bytes everywhere.
+case $machine-$arch in
+amd64-amd64 | arm64-arm64) compiler=gcc-12 group=native ;;
+amd64-arm64) compiler=aarch64-linux-gnu-gcc-12 group=native-arm64 ;;
+*) die "cannot build for $arch on $machine" ;;
+esac
+"$repo/tools/setup.sh" "$group"
+wabt=1.0.32
+[[ $(wasm2c --version) == "$wabt"* ]] || die "wasm2c is $(wasm2c --version), not $wabt, on which the host relies"
+
+# Envoy compares this sum of abi.h with the versions that it knows.
+go mod download -C "$repo/tools/native" github.com/envoyproxy/envoy/source/extensions/dynamic_modules
+abi=$(go list -C "$repo/tools/native" -m -f '{{.Dir}}' github.com/envoyproxy/envoy/source/extensions/dynamic_modules)/abi
+(cd "$abi" && sha256sum --quiet -c "$repo/tools/native/abi.sha256") || die "abi.h is not the file that tools/native/abi.sha256 names"
+read -r hash _ <"$repo/tools/native/abi.sha256"
+if [[ $id == yes ]]; then
+	printf '%s, wasm2c %s, abi.h %s\n' "$($compiler --version | head -n 1)" "$(wasm2c --version)" "$hash"
+	exit 0
 fi
-hash=$(sha256sum "$abi/abi.h" | cut -d ' ' -f 1)
-$CC -std=gnu11 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -include "$here/depth.h" -I"$work" -isystem "$abi" \
-	-DABI_HASH="\"$hash\"" -shared -Wl,-z,lazy -Wl,-Bsymbolic ${EXTRA:-} -o "$output" "$here"/*.c "$work/weir.o" -lpthread -lm
-ls -l "$output" >&2
+[[ -e $wasm ]] || die "there is no $wasm: run make wasm"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# The path of the folders is in no file that is built.
+flags=(-std=gnu11 -O2 -fPIC -fvisibility=hidden -fno-strict-aliasing "-ffile-prefix-map=$work=." "-ffile-prefix-map=$here=."
+	"-ffile-prefix-map=$abi=." -include "$here/depth.h")
+[[ $debug == no ]] || flags+=(-g)
+[[ $sanitize == no ]] || flags+=(-g -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+
+# compile_module makes $work/module.o, and weir.h, which says how to call it.
+compile_module() {
+	local key kept
+	wasm2c -n weir -o "$work/weir.c" "$wasm"
+	key=$( (cat "$work/weir.c" "$work/weir.h" "$here/depth.h"; "$compiler" --version; printf '%s\n' "$arch" "$sanitize" "$debug") |
+		sha256sum | cut -c1-16)
+	kept=$cache/$key.o
+	if [[ ! -e $kept ]]; then
+		say "compiling the translated module, once: this may take a minute"
+		mkdir -p "$cache"
+		# wasm2c's code has unused labels and functions by the thousand.
+		"$compiler" "${flags[@]}" -w -c "$work/weir.c" -o "$work/module.o"
+		cp "$work/module.o" "$kept.$$"
+		mv "$kept.$$" "$kept"
+		# Old builds go.
+		find "$cache" -name '*.o' -mtime +7 -delete
+	fi
+	touch "$kept"
+	cp "$kept" "$work/module.o"
+}
+compile_module
+
+# A callback that an older Envoy lacks is looked up when it is first called: -z lazy.
+link=(-shared -Wl,-z,lazy -Wl,-Bsymbolic -Wl,--build-id=none)
+[[ $debug == yes || $sanitize == yes ]] || link+=(-s)
+mkdir -p "$(dirname -- "$output")"
+(cd "$here" && "$compiler" "${flags[@]}" -Wall -Wextra -Werror -I"$work" -isystem "$abi" "-DABI_HASH=\"$hash\"" ${EXTRA:-} \
+	"${link[@]}" -o "$work/built.so" ./*.c "$work/module.o" -lpthread -lm)
+mv "$work/built.so" "$output"
+say "$output: $(stat -c %s "$output") bytes, for $arch"
