@@ -166,7 +166,7 @@ test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
 test-native: build native ## the end-to-end tests and the matrix of Envoys with the native host of the filter; needs `make setup`
 	@tools/setup.sh envoy envoys redis
 	$(call announce,the native host: faults and reloads)
-	@EXTRA=-DPROVOKE_FAULTS filter/native/build.sh -o build/faults/libweir.so build/weir.wasm
+	@filter/native/build.sh --faults -o build/faults/libweir.so build/weir.wasm
 	@go test -count 1 -timeout 30m ./test/native
 	$(call announce,the native host: end-to-end tests)
 	@WEIR_HOST=native go test -count 1 -timeout 60m ./test/e2e

@@ -2,12 +2,13 @@
 # Builds the native host of the filter: the module's code, which wasm2c translates to C, and the C
 # files here become one dynamic module of Envoy.
 #
-#   filter/native/build.sh [-o FILE] [--arch ARCH] [--sanitize] [--debug] [--id] [WASM]
+#   filter/native/build.sh [-o FILE] [--arch ARCH] [--sanitize] [--debug] [--faults] [--id] [WASM]
 #
 #   -o FILE      where to write the dynamic module (default: lib and the name of WASM, in its folder)
 #   --arch ARCH  amd64 or arm64 (default: this machine's)
 #   --sanitize   with the sanitizers of addresses and of undefined behaviour
 #   --debug      with symbols for debuggers and profilers
+#   --faults     with faults on demand, see provoke.c
 #   --id         print the programs that build it, and the version of Envoy's interface, and stop
 #   WASM         the built filter (default: build/weir.wasm)
 #
@@ -26,13 +27,14 @@ x86_64) machine=amd64 ;;
 aarch64) machine=arm64 ;;
 *) die "the native host is for x86-64 and arm64, not for $(uname -m)" ;;
 esac
-output='' arch=$machine sanitize=no debug=no id=no wasm=$repo/build/weir.wasm
+output='' arch=$machine sanitize=no debug=no faults=no id=no wasm=$repo/build/weir.wasm
 while (($#)); do
 	case $1 in
 	-o) output=${2:?-o needs a file name}; shift 2 ;;
 	--arch) arch=${2:?--arch needs amd64 or arm64}; shift 2 ;;
 	--sanitize) sanitize=yes; shift ;;
 	--debug) debug=yes; shift ;;
+	--faults) faults=yes; shift ;;
 	--id) id=yes; shift ;;
 	-h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit ;;
 	-*) die "unknown option $1, see --help" ;;
@@ -95,10 +97,12 @@ compile_module() {
 compile_module
 
 # A callback that an older Envoy lacks is looked up when it is first called: -z lazy.
+host=(-Wall -Wextra -Werror)
+[[ $faults == no ]] || host+=(-DPROVOKE_FAULTS)
 link=(-shared -Wl,-z,lazy -Wl,-Bsymbolic -Wl,--build-id=none)
 [[ $debug == yes || $sanitize == yes ]] || link+=(-s)
 mkdir -p "$(dirname -- "$output")"
-(cd "$here" && "$compiler" "${flags[@]}" -Wall -Wextra -Werror -I"$work" -isystem "$abi" "-DABI_HASH=\"$hash\"" ${EXTRA:-} \
+(cd "$here" && "$compiler" "${flags[@]}" "${host[@]}" -I"$work" -isystem "$abi" "-DABI_HASH=\"$hash\"" \
 	"${link[@]}" -o "$work/built.so" ./*.c "$work/module.o" -lpthread -lm)
 mv "$work/built.so" "$output"
 say "$output: $(stat -c %s "$output") bytes, for $arch"

@@ -58,6 +58,7 @@ u32 Z_envZ_proxy_http_call(struct Z_env_instance_t *env, u32 cluster_at, u32 clu
 	if (i->root == NULL) {
 		return BAD_ARGUMENT;
 	}
+	put_number(i, number_at, ++i->calls); // A fault must not happen while only this function has the call.
 	call *c = copy_call(block, count, block_length,
 		(module_bytes){bytes_at(i, cluster_at, cluster_length), cluster_length},
 		(module_bytes){bytes_at(i, body_at, body_length), body_length});
@@ -68,9 +69,8 @@ u32 Z_envZ_proxy_http_call(struct Z_env_instance_t *env, u32 cluster_at, u32 clu
 	c->generation = i->generation;
 	c->context = i->root->context;
 	c->plugin = i->root->plugin;
-	c->number = ++i->calls;
+	c->number = i->calls;
 	c->timeout = timeout;
-	put_number(i, number_at, c->number);
 	c->next = outbox;
 	while (!atomic_compare_exchange_weak(&outbox, &c->next, c)) {
 	}

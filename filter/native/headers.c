@@ -108,6 +108,7 @@ u32 Z_envZ_proxy_get_header_map_pairs(struct Z_env_instance_t *env, u32 map, u32
 	if (headers == NULL) {
 		return NOT_FOUND;
 	}
+	provoke(i, headers, count);
 	uint64_t length = sizeof(uint32_t) + count * 2 * sizeof(uint32_t);
 	for (size_t n = 0; n < count; n++) {
 		length += headers[n].key_length + headers[n].value_length + 2;

@@ -176,6 +176,15 @@ void count_fault(void);
 // shared_data.c: the data that all instances share.
 void init_shared_data(void);
 
+// provoke.c: faults on demand, for tests.
+#ifdef PROVOKE_FAULTS
+void provoke(instance *i, const envoy_header *headers, size_t count);
+#else
+static inline void provoke(instance *i, const envoy_header *headers, size_t count) {
+	(void)i, (void)headers, (void)count;
+}
+#endif
+
 // system.c: the log.
 void write_log(envoy_dynamic_module_type_log_level level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
