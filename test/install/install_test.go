@@ -15,7 +15,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// atMost is the time from nothing to the first 429 that users are promised.
+// atMost is the time from nothing to the first 429 that users are promised, on a machine that runs
+// no other program.
 const atMost = 60 * time.Second
 
 // debians are the releases of Debian that Weir is installed on.
@@ -108,8 +109,9 @@ for file in /tmp/weir* .config/weir/token; do [ ! -e $file ] || echo "LEFT: $fil
 `, start, requests)
 }
 
-// mustLimit checks the output of demo: 429 comes in time, and Ctrl-C leaves nothing.
-func mustLimit(t *testing.T, output string, begun time.Time) {
+// mustLimit checks the output of demo: 429 comes in time, and Ctrl-C leaves nothing. The time does
+// not include the part in which other programs used the processors.
+func mustLimit(t *testing.T, output string, ran span) {
 	t.Helper()
 	for _, want := range []string{`(?m)^ +\d+ 200\n +\d+ 429\nHTTP/1.1 429 Too Many Requests`,
 		`"violated-policies":\["shorten-per-ip"\]`,
@@ -128,10 +130,11 @@ func mustLimit(t *testing.T, output string, begun time.Time) {
 	var seconds, rest int64
 	fmt.Sscan(at[1], &seconds)
 	fmt.Sscan(strings.TrimLeft(at[2], "0"), &rest)
-	took := time.Unix(seconds, rest).Sub(begun)
-	t.Logf("from nothing to the first 429: %.1f s", took.Seconds())
-	if took > atMost {
-		t.Errorf("it took %v, more than %v", took, atMost)
+	took := time.Unix(seconds, rest).Sub(ran.begun)
+	others := time.Duration(float64(ran.others) * took.Seconds() / ran.whole.Seconds())
+	t.Logf("from nothing to the first 429: %.1f s, %.1f s of them for other programs", took.Seconds(), others.Seconds())
+	if took-others > atMost {
+		t.Errorf("it took %v, more than %v, without %v for other programs", took, atMost, others)
 	}
 }
 
@@ -159,10 +162,10 @@ func TestTheArchiveLimitsWithinAMinute(t *testing.T) {
 				t.Errorf("of a changed archive the checks print\n%s", bad)
 			}
 			blocks := fencedBlocks(t, "From the archive")
-			begun := time.Now()
-			output = r.run("apt-get -qq update\napt-get -qq install --no-install-recommends python3-venv >/dev/null\n" +
+			output, ran := r.runAndMeasure("apt-get -qq update\n" +
+				"apt-get -qq install --no-install-recommends python3-venv >/dev/null\n" +
 				demo(forThisMachine(t, strings.ReplaceAll(blocks[0], "./weir demo", "exec ./weir demo")), blocks[1]))
-			mustLimit(t, output, begun)
+			mustLimit(t, output, ran)
 		})
 	}
 }
@@ -179,10 +182,9 @@ func TestThePackageLimitsWithinAMinute(t *testing.T) {
 			r.copy(filepath.Join(second, newer), "root")
 			install, start, _ := strings.Cut(fencedBlocks(t, "From the Debian package")[0], "\n")
 			install = strings.Replace(install, "apt-get install", "apt-get install -y --no-install-recommends", 1)
-			begun := time.Now()
-			output := r.run("apt-get -qq update\n" + forThisMachine(t, install) + "\n" +
+			output, ran := r.runAndMeasure("apt-get -qq update\n" + forThisMachine(t, install) + "\n" +
 				demo("exec "+start, fencedBlocks(t, "From the archive")[1]))
-			mustLimit(t, output, begun)
+			mustLimit(t, output, ran)
 			checkPackage(t, r)
 			checkUpgrade(t, r, newer)
 		})

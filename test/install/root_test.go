@@ -6,9 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // A root is the file system of an empty Debian.
@@ -48,6 +51,23 @@ exec chroot "$1" bash -euo pipefail -c "$2"`
 // run runs a script in the root, in the home folder of its root user, and returns its output.
 func (r root) run(script string) string {
 	r.t.Helper()
+	output, _ := r.runAndMeasure(script)
+	return output
+}
+
+// span is the time in which a script ran.
+type span struct {
+	begun time.Time
+	whole time.Duration
+	// others is the part of whole in which other programs used the processors: a second in which
+	// they used half of the processors counts as half a second.
+	others time.Duration
+}
+
+// runAndMeasure does the same as run, and returns the duration too.
+func (r root) runAndMeasure(script string) (string, span) {
+	r.t.Helper()
+	begun, before := time.Now(), processorTime(r.t)
 	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Minute)
 	defer cancel()
 	command := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child",
@@ -58,7 +78,19 @@ func (r root) run(script string) string {
 	if err != nil {
 		r.t.Fatalf("%v\n%s\n%s", err, script, output)
 	}
-	return string(output)
+	own := command.ProcessState.UserTime() + command.ProcessState.SystemTime()
+	others := max(processorTime(r.t)-before-own, 0) / time.Duration(runtime.NumCPU())
+	return string(output), span{begun, time.Since(begun), others}
+}
+
+// processorTime returns the processor time that all processes of the machine have used.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	used, err := figures.EverybodysTime()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return used
 }
 
 // networkSettings returns the variables by which this machine reaches PyPI.
