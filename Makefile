@@ -105,10 +105,12 @@ fmt: ## fail if a Go file is not formatted
 	$(call announce,gofmt)
 	@files=$$(gofmt -l .); [[ -z $$files ]] || { printf 'not formatted, run gofmt -w:\n%s\n' "$$files" >&2; exit 1; }
 
+# These modules of their own import packages of the main one.
 .PHONY: vet
 vet: ## go vet
 	$(call announce,go vet)
 	@go vet ./...
+	@for module in test/console tools/images; do go -C "$$module" vet ./...; done
 
 # Not a requirement of go.mod: nothing of the module is built with it.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
