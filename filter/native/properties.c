@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "host.h"
+#include "json.h"
 
 // The properties that are attributes, by their path. Levels of a path are separated by a zero.
 static const struct property {
@@ -42,17 +43,42 @@ static uint32_t return_attribute(instance *i, const struct property *p, u32 at, 
 		: NOT_FOUND;
 }
 
-// return_metadata returns a value of the running stream's metadata: a text, or a number or a truth in
-// the form in which Envoy gives them to Wasm. Path is a filter's name, a zero and a key. Envoy gives a
-// module no values below a key.
+// return_below returns a value below a key of the running stream's metadata. Envoy gives a module no
+// such values. So a filter before this one puts the whole key as JSON into the filter state, under
+// weir.metadata. and the names of the filter and of the key, see docs/run/native.md.
+static uint32_t return_below(
+	instance *i, module_bytes filter, module_bytes key, const char *path, size_t length, u32 at, u32 length_at) {
+	char name[256];
+	int n = snprintf(name, sizeof name, "weir.metadata.%.*s.%.*s", (int)filter.length, filter.ptr, (int)key.length,
+		key.ptr);
+	envoy_bytes json = {NULL, 0};
+	if (n < 0 || (size_t)n >= sizeof name ||
+		!envoy_dynamic_module_callback_http_get_filter_state_bytes(
+			i->running->envoy, (module_bytes){name, (size_t)n}, &json)) {
+		return NOT_FOUND;
+	}
+	static _Thread_local buffer value; // A fault in return_bytes must not lose it.
+	value.length = 0;
+	return find_json(json.ptr, json.length, path, length, &value)
+		? return_bytes(i, value.bytes, value.length, at, length_at)
+		: NOT_FOUND;
+}
+
+// return_metadata returns a value of the running stream's metadata: a text, or a number in the form in
+// which Envoy gives it to Wasm. Path is a filter's name, a zero, a key, and the names below the key.
 static uint32_t return_metadata(instance *i, const char *path, size_t length, u32 at, u32 length_at) {
-	const char *zero = memchr(path, 0, length);
+	const envoy_dynamic_module_type_metadata_source dynamic = envoy_dynamic_module_type_metadata_source_Dynamic;
+	const char *end = path + length, *zero = memchr(path, 0, length);
 	if (zero == NULL) {
 		return NOT_FOUND;
 	}
-	const envoy_dynamic_module_type_metadata_source dynamic = envoy_dynamic_module_type_metadata_source_Dynamic;
 	module_bytes filter = {path, (size_t)(zero - path)};
-	module_bytes key = {zero + 1, length - filter.length - 1};
+	module_bytes key = {zero + 1, (size_t)(end - zero) - 1};
+	const char *below = memchr(key.ptr, 0, key.length);
+	if (below != NULL) {
+		key.length = (size_t)(below - key.ptr);
+		return return_below(i, filter, key, below + 1, (size_t)(end - below) - 1, at, length_at);
+	}
 	double number;
 	envoy_bytes value = {NULL, 0};
 	if (envoy_dynamic_module_callback_http_get_metadata_number(i->running->envoy, dynamic, filter, key, &number)) {
