@@ -14,12 +14,21 @@ typedef envoy_dynamic_module_type_envoy_buffer envoy_bytes;
 typedef envoy_dynamic_module_type_envoy_http_header envoy_header;
 typedef envoy_dynamic_module_type_module_http_header module_header;
 
-// From Envoy 1.38: a call of a configuration, which no stream's end cancels, and its answer. Both run
-// on the main thread.
+// From Envoy 1.38: a call of a configuration, which no stream's end cancels. The call and its answer
+// are on the main thread.
 envoy_dynamic_module_type_http_callout_init_result
 envoy_dynamic_module_callback_http_filter_config_http_callout(
 	void *config, uint64_t *id, module_bytes cluster, module_header *headers, size_t count,
 	module_bytes body, uint64_t timeout_milliseconds);
+
+// From Envoy 1.38: truths in metadata.
+bool envoy_dynamic_module_callback_http_get_metadata_bool(void *filter,
+	envoy_dynamic_module_type_metadata_source source, module_bytes name_space, module_bytes key,
+	bool *value);
+
+// From Envoy 1.38: pointers that all modules of a process share.
+bool envoy_dynamic_module_callback_get_shared_data(module_bytes key, void **data);
+bool envoy_dynamic_module_callback_register_shared_data(module_bytes key, void *data);
 
 // From Envoy 1.39: metrics outside a request.
 #define LATER __attribute__((weak))

@@ -64,8 +64,8 @@ static uint32_t return_below(
 		: NOT_FOUND;
 }
 
-// return_metadata returns a value of the running stream's metadata: a text, or a number in the form in
-// which Envoy gives it to Wasm. Path is a filter's name, a zero, a key, and the names below the key.
+// return_metadata returns a value of the running stream's metadata: a text, or a number or a truth in
+// the form in which Envoy gives it to Wasm. Path is a filter's name, a zero, a key, and the names below the key.
 static uint32_t return_metadata(instance *i, const char *path, size_t length, u32 at, u32 length_at) {
 	const envoy_dynamic_module_type_metadata_source dynamic = envoy_dynamic_module_type_metadata_source_Dynamic;
 	const char *end = path + length, *zero = memchr(path, 0, length);
@@ -80,9 +80,14 @@ static uint32_t return_metadata(instance *i, const char *path, size_t length, u3
 		return return_below(i, filter, key, below + 1, (size_t)(end - below) - 1, at, length_at);
 	}
 	double number;
+	bool truth;
 	envoy_bytes value = {NULL, 0};
+	// Envoy logs an error for a value that is no text, so texts come last.
 	if (envoy_dynamic_module_callback_http_get_metadata_number(i->running->envoy, dynamic, filter, key, &number)) {
 		return return_bytes(i, &number, sizeof number, at, length_at);
+	}
+	if (envoy_dynamic_module_callback_http_get_metadata_bool(i->running->envoy, dynamic, filter, key, &truth)) {
+		return return_bytes(i, &truth, 1, at, length_at);
 	}
 	if (envoy_dynamic_module_callback_http_get_metadata_string(i->running->envoy, dynamic, filter, key, &value)) {
 		return return_bytes(i, value.ptr, value.length, at, length_at);
@@ -127,6 +132,9 @@ u32 Z_envZ_proxy_get_property(struct Z_env_instance_t *env, u32 path_at, u32 pat
 	}
 	if (IS_PATH(path, path_length, "xds\0node\0id")) {
 		return return_node(i, at, length_at);
+	}
+	if (IS_PATH(path, path_length, "weir_host")) { // Operators see it in the node's version.
+		return return_bytes(i, "native", 6, at, length_at);
 	}
 	if (i->running == NULL || i->selected != i->running || i->running->envoy == NULL) {
 		return NOT_FOUND;

@@ -16,22 +16,36 @@ typedef struct entry {
 } entry;
 
 // Keys are spread over parts, each with a lock and a table that grows.
-#define PART_BITS 6
-static struct part {
+enum { PART_BITS = 6, PARTS = 1 << PART_BITS, FIRST_LISTS = 16 };
+typedef struct part {
 	pthread_mutex_t lock;
 	entry **lists;
 	uint32_t lists_count, entries; // lists_count is a power of two
-} parts[1 << PART_BITS];
+} part;
 
-// init_shared_data makes the parts.
+// The parts belong to the process, and outlive this build of the host: a later build finds them under
+// the same key. Who changes the layout of an entry or of a part must change the key.
+static const module_bytes parts_key = {"weir.shared_data.1", 18};
+static part *parts;
+
+// init_shared_data finds the parts of an earlier build in this process, or makes them.
 void init_shared_data(void) {
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+	void *found = NULL;
+	if (envoy_dynamic_module_callback_get_shared_data(parts_key, &found) && found != NULL) {
+		parts = found;
+		return;
+	}
+	parts = calloc(PARTS, sizeof *parts);
+	for (size_t i = 0; parts != NULL && i < PARTS; i++) {
 		pthread_mutex_init(&parts[i].lock, NULL);
-		parts[i].lists_count = 16;
-		parts[i].lists = calloc(parts[i].lists_count, sizeof *parts[i].lists);
+		parts[i].lists_count = FIRST_LISTS;
+		parts[i].lists = calloc(FIRST_LISTS, sizeof *parts[i].lists);
 		if (parts[i].lists == NULL) {
 			abort(); // Envoy has just been started.
 		}
+	}
+	if (parts == NULL || !envoy_dynamic_module_callback_register_shared_data(parts_key, parts)) {
+		abort();
 	}
 }
 
@@ -45,10 +59,10 @@ static uint32_t hash_key(const char *key, uint32_t length) {
 	return h ^ h >> 15;
 }
 
-static struct part *part_of(uint32_t hash) { return &parts[hash & ((1 << PART_BITS) - 1)]; }
+static part *part_of(uint32_t hash) { return &parts[hash & (PARTS - 1)]; }
 
 // place_of returns the place of a key: its entry, or the end of its list. It needs the part's lock.
-static entry **place_of(const struct part *p, uint32_t hash, const char *key, uint32_t length) {
+static entry **place_of(const part *p, uint32_t hash, const char *key, uint32_t length) {
 	entry **at = &p->lists[hash >> PART_BITS & (p->lists_count - 1)];
 	while (*at != NULL &&
 		((*at)->hash != hash || (*at)->key_length != length || memcmp((*at)->key, key, length) != 0)) {
@@ -58,7 +72,7 @@ static entry **place_of(const struct part *p, uint32_t hash, const char *key, ui
 }
 
 // grow doubles a part's table when it has an entry for each list. It needs the part's lock.
-static void grow(struct part *p) {
+static void grow(part *p) {
 	if (p->entries < p->lists_count || p->lists_count > 1u << 24) {
 		return;
 	}
@@ -81,7 +95,7 @@ static void grow(struct part *p) {
 }
 
 // new_entry adds an entry at its place, NULL without memory. It needs the part's lock.
-static entry *new_entry(struct part *p, entry **at, uint32_t hash, const char *key, uint32_t length) {
+static entry *new_entry(part *p, entry **at, uint32_t hash, const char *key, uint32_t length) {
 	entry *e = calloc(1, sizeof *e + length);
 	if (e == NULL) {
 		return NULL;
@@ -137,7 +151,7 @@ u32 Z_envZ_proxy_get_shared_data(
 	instance *i = (instance *)env;
 	const char *key = bytes_at(i, key_at, key_length);
 	uint32_t hash = hash_key(key, key_length), cas = 0, length = 0;
-	struct part *p = part_of(hash);
+	part *p = part_of(hash);
 	pthread_mutex_lock(&p->lock);
 	const entry *e = *place_of(p, hash, key, key_length);
 	bool read = e != NULL && copy_value(e);
@@ -159,7 +173,7 @@ u32 Z_envZ_proxy_set_shared_data(
 	instance *i = (instance *)env;
 	const char *key = bytes_at(i, key_at, key_length), *value = bytes_at(i, value_at, length);
 	uint32_t hash = hash_key(key, key_length), status = OK;
-	struct part *p = part_of(hash);
+	part *p = part_of(hash);
 	pthread_mutex_lock(&p->lock);
 	entry **at = place_of(p, hash, key, key_length), *e = *at;
 	if (e != NULL && cas != 0 && cas != e->cas) {

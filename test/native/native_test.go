@@ -94,11 +94,7 @@ func send(client *http.Client, e *stack.Envoy, header ...string) (status int, li
 // residentMemory returns the memory of a process that is in use, in bytes.
 func residentMemory(t *testing.T, pid int) int {
 	t.Helper()
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := strconv.Atoi(strings.Fields(string(content))[1])
+	pages, err := strconv.Atoi(strings.Fields(readProcess(t, pid, "statm"))[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,4 +109,14 @@ func count(t *testing.T, pid int, folder string) int {
 		t.Fatal(err)
 	}
 	return len(entries)
+}
+
+// readProcess returns a file of a process in /proc.
+func readProcess(t *testing.T, pid int, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
 }

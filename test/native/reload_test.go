@@ -95,6 +95,12 @@ func writeListeners(t *testing.T, file, template string, reload int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	replace(t, file, content)
+}
+
+// replace writes a file in one step.
+func replace(t *testing.T, file, content string) {
+	t.Helper()
 	if err := os.WriteFile(file+".new", []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,15 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 	for _, m := range rows.FindAllStringSubmatch(filter, -1) {
 		want["weir_"+strings.ReplaceAll(m[1], ".", "_")] = true
 	}
+	// The native host knows the names that the module defines late, and has a counter of faults.
+	for _, m := range regexp.MustCompile(`(?:\{[A-Z]+, |name = )"weir\.([a-z_.]+)"`).
+		FindAllStringSubmatch(read("filter/native/metrics.c"), -1) {
+		name := "weir_" + strings.ReplaceAll(m[1], ".", "_")
+		if name != "weir_faults" && !want[name] {
+			t.Errorf("filter/native/metrics.c names %s, which the filter does not have", m[1])
+		}
+		want[name] = true
+	}
 	const metrics = "controlplane/internal/observe/metrics/"
 	plane := read(metrics+"metrics.go") + read(metrics+"calls.go") + read(metrics+"quotas.go") +
 		read(metrics+"connections.go") + read(metrics+"overrides.go") + read(metrics+"penalties.go")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -69,6 +70,9 @@ func (h FilterHost) Configure(config, wasm string) (string, error) {
 	if err := replaceFilters(&document, wasm); err != nil {
 		return "", err
 	}
+	if err := addClaims(&document); err != nil {
+		return "", err
+	}
 	// Only a bootstrap has these flags.
 	if root := document.Content[0]; child(root, "static_resources") != nil {
 		if err := addRuntimeLayer(root); err != nil {
@@ -87,6 +91,8 @@ func (h FilterHost) Configure(config, wasm string) (string, error) {
 const (
 	wasmFilterType   = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm"
 	nativeFilterType = "type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter"
+	tokenFilterType  = "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication"
+	stateFilterType  = "type.googleapis.com/envoy.extensions.filters.http.set_filter_state.v3.Config"
 	// searchPathVariable names the folder in which Envoy looks for lib{name}.so.
 	searchPathVariable = "ENVOY_DYNAMIC_MODULES_SEARCH_PATH"
 )
@@ -118,6 +124,37 @@ func replaceFilters(node *yaml.Node, wasm string) error {
 		}
 	}
 	return node.Encode(module)
+}
+
+// addClaims adds a filter behind each filter below node that verifies tokens. It writes the claims
+// as JSON into the filter state, where the native host looks for them: Envoy gives dynamic modules
+// no values below a key of the metadata.
+func addClaims(node *yaml.Node) error {
+	for i, part := range node.Content {
+		if err := addClaims(part); err != nil {
+			return err
+		}
+		kind := child(part, "typed_config", "@type")
+		if node.Kind != yaml.SequenceNode || kind == nil || kind.Value != tokenFilterType {
+			continue
+		}
+		const key = "envoy.filters.http.jwt_authn"
+		var filter yaml.Node
+		err := filter.Encode(map[string]any{"name": "claims", "typed_config": map[string]any{
+			"@type": stateFilterType,
+			"on_request_headers": []any{map[string]any{
+				"object_key": "weir.metadata." + key + ".payload", "factory_key": "envoy.string", "skip_if_empty": true,
+				"format_string": map[string]any{"omit_empty_values": true, "text_format_source": map[string]any{
+					"inline_string": "%DYNAMIC_METADATA(" + key + ":payload)%"}},
+			}},
+		}})
+		if err != nil {
+			return err
+		}
+		node.Content = slices.Insert(node.Content, i+1, &filter)
+		return nil // A chain verifies tokens once.
+	}
+	return nil
 }
 
 // addRuntimeLayer adds a layer to the bootstrap root. Its flag gives the metrics of dynamic modules

@@ -14,12 +14,16 @@ const Version = "0.1.0"
 // build is the build of the module, which wasm-build.sh sets.
 var build string
 
-// buildVersion returns the filter's version with its build.
+// buildVersion returns the filter's version with its build, and with the host that runs it if that
+// is not Envoy's Wasm runtime: 0.1.0+1a2b3c4d.native.
 func buildVersion() string {
-	if build == "" {
-		return Version
+	version, separator := Version, "+"
+	for _, part := range []string{build, string(host.Property("weir_host"))} {
+		if part != "" {
+			version, separator = version+separator+part, "."
+		}
 	}
-	return Version + "+" + build
+	return version
 }
 
 // VM is one Wasm VM: Envoy makes a VM for each worker and for the main thread.

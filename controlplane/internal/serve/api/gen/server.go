@@ -1193,7 +1193,7 @@ type Node struct {
 	// Enforcement The revision of the orders that the node obeys; absent if there never were any.
 	Enforcement uint64 `json:"enforcement,omitempty"`
 
-	// Filter The filter's version, and after a + its build: the output of `./wasm-build.sh --build-id` in its source.
+	// Filter The filter's version, and after a + its build: the output of `./wasm-build.sh --build-id` in its source. Behind it is `.native` if the native host runs the filter.
 	Filter string `json:"filter,omitempty"`
 
 	// State The highest step of the failure ladder that any policy is on. Absent before the first report.
