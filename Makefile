@@ -356,7 +356,7 @@ test-arm64: build ## the filter in Envoy for arm64, and the image's control plan
 BENCH ?=
 
 .PHONY: bench
-bench: build ## measure Weir beside its peers; BENCH=-short tries it out, BENCH=-h lists what else there is
+bench: build native ## measure Weir beside its peers; BENCH=-short tries it out, BENCH=-h lists what else there is
 	@tools/setup.sh envoy redis bench
 	$(call announce,measuring)
 	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/bench ./test/figures/bench
@@ -366,7 +366,7 @@ bench: build ## measure Weir beside its peers; BENCH=-short tries it out, BENCH=
 MODULE ?=
 
 .PHONY: module-cost
-module-cost: build ## measure what the filter's module costs an Envoy's start and memory; MODULE=-h lists what else there is
+module-cost: build native ## measure what the filter's module costs an Envoy's start and memory; MODULE=-h lists what else there is
 	@tools/setup.sh envoy
 	$(call announce,starting Envoys)
 	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/module-cost ./test/figures/modulecost

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weir-proxy/weir/tools/stack"
 )
 
 // part is the filter in front of Envoy's router.
@@ -31,6 +33,8 @@ type contestant struct {
 	Scene scene  `json:"scene"`
 
 	part part
+	// host runs Weir's filter; empty is Envoy's Wasm runtime.
+	host stack.FilterHost
 	// policies is Weir's policy set.
 	policies string
 	// central says that Weir's control plane has a Redis; otherwise it keeps its state itself.
@@ -169,7 +173,24 @@ func ofDirect() []contestant {
 		{Name: "quotas", Title: "Envoy's rate_limit_quota, assigned by Weir", part: quotas,
 			policies: set(open("leased")), central: true, proof: quotaProof},
 	}
-	return append([]contestant{noFilter, emptyFilter}, all...)
+	all = append([]contestant{noFilter, emptyFilter}, all...)
+	return withNative(all, "local", "local-quiet", "local-keys", "refused", "settles", "five", "leased", "optimistic")
+}
+
+// nativeSuffix ends the name of a contestant that runs on the native host.
+const nativeSuffix = "-so"
+
+// withNative returns all contestants. Behind each contestant with one of the names is the same on
+// the native host.
+func withNative(all []contestant, names ...string) (both []contestant) {
+	for _, c := range all {
+		both = append(both, c)
+		if slices.Contains(names, c.Name) {
+			c.Name, c.Title, c.host = c.Name+nativeSuffix, c.Title+", native host", stack.NativeHost
+			both = append(both, c)
+		}
+	}
+	return both
 }
 
 // peers returns the contestants of a scene other than direct, with its limit.
@@ -205,7 +226,7 @@ func peers(s scene) []contestant {
 			policies: withoutHeaders(set(policy)), central: true, proof: globalProof,
 		})
 	}
-	return all
+	return withNative(all, "local", "leased", "optimistic", "strict")
 }
 
 // named returns the peers that have one of the names.
@@ -226,8 +247,8 @@ func ofBrowser() []contestant {
 func contestants() []contestant {
 	of := map[scene][]contestant{
 		direct: ofDirect(), proxied: peers(proxied), cold: peers(cold), mixed: peers(mixed), browser: ofBrowser(),
-		curve: named(curve, "none", "leased", "strict", "ratelimit"),
-		idle:  named(idle, "none", "empty", "local", "leased"),
+		curve: named(curve, "none", "leased", "leased"+nativeSuffix, "strict", "ratelimit"),
+		idle:  named(idle, "none", "empty", "local", "local"+nativeSuffix, "leased", "leased"+nativeSuffix),
 	}
 	var all []contestant
 	for _, s := range scenes() {

@@ -138,7 +138,10 @@ func (w *world) startEnvoy(ctx context.Context, s *workshop, c contestant, servi
 	o := stack.EnvoyOptions{
 		Config: string(config), Wasm: filepath.Join(s.root, "build/weir.wasm"), NodeID: nodeID, NodeToken: nodeToken,
 		UpstreamPort: s.upstream.port(), ControlPlanePort: controlPlanePort, Concurrency: stages[c.Scene].workers,
-		CPUs: s.envoyCPUs,
+		CPUs: s.envoyCPUs, FilterHost: stack.WasmHost,
+	}
+	if c.host != "" {
+		o.FilterHost = c.host
 	}
 	if c.load().keys > usualKeys {
 		o.PluginConfig = fmt.Sprintf(pluginConfig, tableKeys)

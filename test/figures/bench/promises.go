@@ -4,8 +4,8 @@ package main
 const (
 	aloneFloor = "a request of a cold key is a call, and at this rate it seldom meets another one to travel with: " +
 		"like the peer's it wakes Envoy, the control plane and Redis once each"
-	callsFloor = "nearly all of it is what Envoy does for a call into it, and each call serves a promise: " +
-		"two for the bucket, the rest for headers, clock and log"
+	headersFloor = "about half of it is Envoy's own work for two more headers and the filter state, which the peer " +
+		"does not write; the rest is the decision"
 	waitFloor = "a request of a cold key waits for a call, as the peer's does: one that comes while a call is under " +
 		"way waits for the rest of it too, which is how calls travel together"
 	refillFloor = "one request in fifty waits for a call about its bucket's next tokens, so the 99th percentile " +
@@ -25,19 +25,26 @@ const (
 // promises returns all promises, in the order of the page.
 func promises() []promise {
 	return []promise{
-		beside("strict, 1000 keys: added / ratelimit's", proxied, "strict", "ratelimit", 0.4),
-		beside("leased, 1000 keys: added / ratelimit's", proxied, "leased", "ratelimit", 1.0/15),
-		beside("optimistic, 1000 keys: added / ratelimit's", proxied, "optimistic", "ratelimit", 0.09),
-		beside("leased, 100 000 cold keys: added / ratelimit's", cold, "leased", "ratelimit", 0.2),
-		beside("optimistic, 100 000 cold keys: added / ratelimit's", cold, "optimistic", "ratelimit", 0.1),
+		nativeBeside("strict, 1000 keys", proxied, "strict", 0.28),
+		nativeBeside("leased, 1000 keys", proxied, "leased", 0.12),
+		nativeBeside("optimistic, 1000 keys", proxied, "optimistic", 0.12),
+		nativeBeside("leased, 100 000 cold keys", cold, "leased", 0.3),
+		nativeBeside("optimistic, 100 000 cold keys", cold, "optimistic", 0.25),
+		beside("strict, 1000 keys: added / ratelimit's", proxied, "strict", "ratelimit", 0.5),
+		beside("leased, 1000 keys: added / ratelimit's", proxied, "leased", "ratelimit", 0.4),
+		beside("optimistic, 1000 keys: added / ratelimit's", proxied, "optimistic", "ratelimit", 0.4),
+		beside("leased, 100 000 cold keys: added / ratelimit's", cold, "leased", "ratelimit", 0.6),
+		beside("optimistic, 100 000 cold keys: added / ratelimit's", cold, "optimistic", "ratelimit", 0.6),
 		behind("Weir behind Envoy's ratelimit filter, 1000 keys: added / envoyproxy/ratelimit's", proxied, 0.7).
 			withFloor(serviceFloor),
 		behind("Weir behind Envoy's ratelimit filter, cold keys: added / envoyproxy/ratelimit's", cold, 0.7).
 			withFloor(serviceFloor),
 		latency("Weir behind Envoy's ratelimit filter: p99 / envoyproxy/ratelimit's",
 			proxied, "rls", "ratelimit", 1, p99),
-		onCurve(1500, 0.5).withFloor(aloneFloor),
-		onCurve(3000, 0.3).withFloor(aloneFloor),
+		onCurve("leased", "leased", 1500, 1.2).withFloor(aloneFloor),
+		onCurve("leased", "leased", 3000, 0.9).withFloor(aloneFloor),
+		onCurve("native host, leased", "leased"+nativeSuffix, 1500, 0.9).withFloor(aloneFloor),
+		onCurve("native host, leased", "leased"+nativeSuffix, 3000, 0.6).withFloor(aloneFloor),
 		latency("leased, cold keys: p50 / ratelimit's at the same rate", cold, "leased", "ratelimit", 1, p50).
 			withFloor(waitFloor),
 		latency("leased, cold keys: p99 / ratelimit's at the same rate", cold, "leased", "ratelimit", 1, p99).
@@ -50,14 +57,25 @@ func promises() []promise {
 			name: "idle Envoy, two workers, leased: % of a processor", atMost: 0.4, needs: []string{"idle/leased"},
 			figure: func(r round) float64 { return r["idle/leased"].IdleEnvoy }, flaw: flawless,
 		},
+		{
+			name: "native host, idle Envoy, two workers, leased: % of a processor", atMost: 0.25,
+			needs:  []string{"idle/leased" + nativeSuffix},
+			figure: func(r round) float64 { return r["idle/leased"+nativeSuffix].IdleEnvoy }, flaw: flawless,
+		},
+		{
+			name: "native host, memory of an Envoy: MB more than without a filter", atMost: 6,
+			needs: []string{"direct/none", "direct/local" + nativeSuffix},
+			figure: func(r round) float64 {
+				return r["direct/local"+nativeSuffix].EnvoyMB - r["direct/none"].EnvoyMB
+			},
+			flaw: flawless,
+		},
 		filter("local, 10 000 keys: added / one key", "local-keys", "local", 1.2).withFloor(keysFloor),
-		filter("local, two headers: added / local_ratelimit's with a bucket for each key", "local", "native-keys", 2).
-			withFloor(callsFloor),
+		filter("native host, local, two headers: added / local_ratelimit's with a bucket for each key",
+			"local"+nativeSuffix, "native-keys", 4).withFloor(headersFloor),
+		filter("local, two headers: native host / Wasm", "local"+nativeSuffix, "local", 0.5),
 		filter("rate_limit_quota, assigned by Weir: added / local_ratelimit's with a bucket for each key",
 			"quotas", "native-keys", 1.3).withFloor(quotaFloor),
-		filter("filter, local, two headers / empty filter", "local", "empty", 2.3).withFloor(callsFloor),
-		filter("filter, leased in hand, two headers / empty filter", "leased", "empty", 2.3).withFloor(callsFloor),
-		filter("filter, refused / empty filter", "refused", "empty", 2.3).withFloor(callsFloor),
 		filter("filter, 5 policies apply / 1 applies", "five", "local", 2).withFloor(policiesFloor),
 		filter("filter, requests in flight / a rate", "in-flight", "local", 1.5),
 		filter("filter, leased requests in flight / a leased rate", "in-flight-leased", "leased", 1.5),

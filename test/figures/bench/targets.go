@@ -134,6 +134,25 @@ func beside(name string, s scene, id, base string, atMost float64) promise {
 	return p
 }
 
+// nativeBeside compares the costs that a mode on the native host and Envoy's ratelimit filter add.
+func nativeBeside(name string, s scene, mode string, atMost float64) promise {
+	id := mode + nativeSuffix
+	p := beside("native host, "+name+": added / ratelimit's", s, id, "ratelimit", atMost)
+	in := string(s) + "/"
+	p.partsNeeds = []string{in + "local" + nativeSuffix}
+	share := func(name string, cost func(round) float64) summand {
+		return summand{name, func(r round) float64 { return cost(r) / r.added("ratelimit", s) }}
+	}
+	p.parts = []summand{
+		share("to decide by a bucket of this Envoy", func(r round) float64 { return r.added("local"+nativeSuffix, s) }),
+		share("for what else the mode does in Envoy, its calls among it", func(r round) float64 {
+			return r[in+id].EnvoyCPU - r[in+"local"+nativeSuffix].EnvoyCPU
+		}),
+		share("in the control plane and Redis", func(r round) float64 { return r[in+id].OtherCPU }),
+	}
+	return p
+}
+
 // behind compares the costs of the two services that Envoy's ratelimit filter can ask.
 func behind(name string, s scene, atMost float64) promise {
 	in := string(s) + "/"
@@ -141,19 +160,19 @@ func behind(name string, s scene, atMost float64) promise {
 		func(r round) float64 { return r.added("rls", s) }, func(r round) float64 { return r.added("ratelimit", s) })
 }
 
-// onCurve compares leased with Envoy's ratelimit filter at one rate.
-func onCurve(rate, atMost float64) promise {
+// onCurve compares a contestant, leased, with Envoy's ratelimit filter at one rate.
+func onCurve(name, id string, rate, atMost float64) promise {
 	of := func(id string) func(round) float64 {
 		return func(r round) float64 {
 			added, _ := r.addedAt(id, rate)
 			return added
 		}
 	}
-	p := compare(fmt.Sprintf("leased, 100 000 cold keys, %.0f requests a second: added / ratelimit's", rate), atMost,
-		[]string{"curve/none", "curve/leased", "curve/ratelimit"}, of("leased"), of("ratelimit"))
+	p := compare(fmt.Sprintf("%s, 100 000 cold keys, %.0f requests a second: added / ratelimit's", name, rate), atMost,
+		[]string{"curve/none", "curve/" + id, "curve/ratelimit"}, of(id), of("ratelimit"))
 	noisy := p.flaw
 	p.flaw = func(r round) string {
-		_, ok1 := r.addedAt("leased", rate)
+		_, ok1 := r.addedAt(id, rate)
 		_, ok2 := r.addedAt("ratelimit", rate)
 		if !ok1 || !ok2 {
 			return "in some round one of them did not reach that rate"

@@ -90,6 +90,8 @@ type contestant struct {
 	Bytes int64  `json:"bytes"`
 
 	config string
+	// host runs the module; with NativeHost the file is libweir.so beside it.
+	host stack.FilterHost
 }
 
 // policies are Weir's: with a policy, but without a control plane, so that only Envoy starts.
@@ -110,6 +112,8 @@ func contestants(ctx context.Context, root, beside string) ([]contestant, error)
 		{Title: "no filter"},
 		{Title: "empty Wasm filter", Wasm: empty, config: "{}"},
 		{Title: "Weir", Wasm: filepath.Join(root, "build/weir.wasm"), config: policies},
+		{Title: "Weir, native host", Wasm: filepath.Join(root, "build/weir.wasm"), config: policies,
+			host: stack.NativeHost},
 	}
 	if beside != "" {
 		all = append(all, contestant{Title: "Weir, " + filepath.Base(beside), Wasm: beside, config: policies})
@@ -118,9 +122,12 @@ func contestants(ctx context.Context, root, beside string) ([]contestant, error)
 		if all[i].Wasm == "" {
 			continue
 		}
-		info, err := os.Stat(all[i].Wasm)
+		if all[i].host == "" {
+			all[i].host = stack.WasmHost
+		}
+		info, err := os.Stat(all[i].host.File(all[i].Wasm))
 		if err != nil {
-			return nil, fmt.Errorf("%w; run `make build`", err)
+			return nil, fmt.Errorf("%w; run `make %s`", err, all[i].host.Target())
 		}
 		all[i].Bytes = info.Size()
 	}
@@ -134,7 +141,7 @@ type reading struct {
 	Ready float64 `json:"ready_ms"`
 	CPU   float64 `json:"cpu_ms"`
 	MB    float64 `json:"mb"`
-	// VMs is how many virtual machines it has.
+	// VMs is how many virtual machines it has; the native host needs none.
 	VMs float64 `json:"vms"`
 }
 
@@ -197,9 +204,10 @@ func (c contestant) start(
 	defer cancel()
 	o := stack.EnvoyOptions{
 		Config: config, Wasm: c.Wasm, PluginConfig: c.config, UpstreamPort: 1, ControlPlanePort: 1,
-		Concurrency: workers,
+		Concurrency: workers, FilterHost: c.host,
 	}
 	if c.Wasm == "" {
+		o.FilterHost = stack.WasmHost
 		o.Wasm = "envoy.yaml" // It must be there; the filter that names it is left out.
 		o.Rewrite = func(config string) string { return stack.FilterText.ReplaceAllString(config, "$1") }
 	}

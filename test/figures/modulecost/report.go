@@ -58,6 +58,8 @@ func (r *report) table() figures.Table {
 		if c.Wasm != "" {
 			row[1] = fmt.Sprint(c.Bytes)
 			row[2] = r.over(i, few(func(f reading) float64 { return f.VMs })).Text("%.0f")
+		}
+		if c.Wasm != "" && r.Rounds[0].Few[i].VMs > 0 { // A native instance starts with a worker's first request.
 			row[6], row[7] = r.perMachine(i, cpu).Text("%.0f"), r.perMachine(i, mb).Text("%.1f")
 		}
 		rows = append(rows, row)
