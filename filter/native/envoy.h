@@ -21,6 +21,11 @@ envoy_dynamic_module_callback_http_filter_config_http_callout(
 	void *config, uint64_t *id, module_bytes cluster, module_header *headers, size_t count,
 	module_bytes body, uint64_t timeout_milliseconds);
 
+// From Envoy 1.38: the number of workers, and whether Envoy only checks its configuration. Both are for
+// the main thread.
+uint32_t envoy_dynamic_module_callback_get_concurrency(void);
+bool envoy_dynamic_module_callback_is_validation_mode(void);
+
 // From Envoy 1.38: truths in metadata.
 bool envoy_dynamic_module_callback_http_get_metadata_bool(void *filter,
 	envoy_dynamic_module_type_metadata_source source, module_bytes name_space, module_bytes key,

@@ -60,11 +60,11 @@ typedef struct answer {
 	size_t chunk_count;
 } answer;
 
-// An instance is a running module. There is one for each thread, for ever.
+// An instance is a running module. There is one for each thread of Envoy, for ever.
 typedef struct instance {
 	Z_weir_instance_t module; // first, because the module's host calls receive a pointer to it
 	struct instance *next;    // the next older instance; never changes
-	pthread_mutex_t lock;     // protects all fields but next, due and busy
+	pthread_mutex_t lock;     // protects all fields but next, taken, due and busy
 	bool alive;               // false before the first start and after a fault
 	bool rests;               // the last start has not ended well
 	uint32_t generation;      // the number of starts
@@ -79,6 +79,7 @@ typedef struct instance {
 	struct stream *selected; // the stream that host calls are about
 	const answer *answer;    // the answer that the module is told of
 
+	_Atomic bool taken;   // a thread uses it
 	_Atomic int64_t due;  // the earliest tick, or when a dead instance starts anew
 	_Atomic int64_t busy; // the last request
 } instance;
@@ -129,6 +130,7 @@ bool run_module(instance *i, void (*call)(instance *, void *), void *argument);
 // instance.c: instances and their roots.
 extern _Atomic(instance *) instances;
 instance *instance_of_thread(void);
+void add_instances(uint32_t count);
 void lock_instance(instance *i);
 void unlock_instance(instance *i);
 bool start_instance(instance *i);

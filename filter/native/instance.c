@@ -1,4 +1,4 @@
-// Instances of the module, one for each thread, and the plugins in them.
+// Instances of the module, one for each thread of Envoy, and the plugins in them.
 #include <string.h>
 
 #include "host.h"
@@ -6,21 +6,45 @@
 _Atomic(instance *) instances;
 static _Thread_local instance *of_thread;
 
-// instance_of_thread returns this thread's instance, which is not alive at first; NULL without memory.
-instance *instance_of_thread(void) {
-	if (of_thread != NULL) {
-		return of_thread;
-	}
+// new_instance adds an instance, which is not alive yet; NULL without memory.
+static instance *new_instance(bool taken) {
 	instance *i = calloc(1, sizeof *i);
 	if (i == NULL) {
 		return NULL;
 	}
 	pthread_mutex_init(&i->lock, NULL);
 	i->due = NEVER;
+	i->taken = taken;
 	i->next = instances;
 	while (!atomic_compare_exchange_weak(&instances, &i->next, i)) {
 	}
-	return of_thread = i;
+	return i;
+}
+
+// add_instances adds instances until there are count: the workers' instances, which start before the
+// first request, so that they know the policies, bans and tokens of the process by then.
+void add_instances(uint32_t count) {
+	for (instance *i = instances; i != NULL && count > 0; i = i->next) {
+		count--;
+	}
+	while (count > 0 && new_instance(false) != NULL) {
+		count--;
+	}
+}
+
+// instance_of_thread returns this thread's instance: one that no thread has taken, or a new one; NULL
+// without memory.
+instance *instance_of_thread(void) {
+	for (instance *i = instances; i != NULL && of_thread == NULL; i = i->next) {
+		bool taken = false;
+		if (atomic_compare_exchange_strong(&i->taken, &taken, true)) {
+			of_thread = i;
+		}
+	}
+	if (of_thread == NULL) {
+		of_thread = new_instance(true);
+	}
+	return of_thread;
 }
 
 void lock_instance(instance *i) { pthread_mutex_lock(&i->lock); }

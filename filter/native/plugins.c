@@ -69,13 +69,8 @@ static void free_plugin(plugin *p) {
 	free(p);
 }
 
-// start_plugin starts a plugin on the main thread, and reports whether the module takes its
-// configuration.
-static bool start_plugin(plugin *p) {
-	instance *i = instance_of_thread();
-	if (i == NULL) {
-		return false;
-	}
+// start_in starts a plugin in an instance, and reports whether the module takes its configuration.
+static bool start_in(instance *i, plugin *p) {
 	lock_instance(i);
 	bool started = start_instance(i) && root_of(i, p) != NULL;
 	root *r = find_root(i, p);
@@ -84,6 +79,25 @@ static bool start_plugin(plugin *p) {
 	}
 	unlock_instance(i);
 	return started;
+}
+
+// start_plugin starts a plugin in the main thread's instance and, if the module takes its configuration
+// there, in the workers' instances. An instance that cannot start it tries again with a request.
+static bool start_plugin(plugin *p) {
+	instance *own = instance_of_thread();
+	if (own == NULL || !start_in(own, p)) {
+		return false;
+	}
+	if (envoy_dynamic_module_callback_is_validation_mode()) {
+		return true;
+	}
+	add_instances(envoy_dynamic_module_callback_get_concurrency() + 1);
+	for (instance *i = instances; i != NULL; i = i->next) {
+		if (i != own) {
+			start_in(i, p);
+		}
+	}
+	return true;
 }
 
 EXPORT const void *envoy_dynamic_module_on_http_filter_config_new(

@@ -23,7 +23,10 @@ const (
 )
 
 // promises returns all promises, in the order of the page.
-func promises() []promise {
+func promises() []promise { return append(promisesBesidePeers(), promisesOfFilter()...) }
+
+// promisesBesidePeers returns the promises about whole limiters.
+func promisesBesidePeers() []promise {
 	return []promise{
 		nativeBeside("strict, 1000 keys", proxied, "strict", 0.28),
 		nativeBeside("leased, 1000 keys", proxied, "leased", 0.12),
@@ -70,6 +73,12 @@ func promises() []promise {
 			},
 			flaw: flawless,
 		},
+	}
+}
+
+// promisesOfFilter returns the promises about the filter's parts.
+func promisesOfFilter() []promise {
+	return []promise{
 		filter("local, 10 000 keys: added / one key", "local-keys", "local", 1.2).withFloor(keysFloor),
 		filter("native host, local, two headers: added / local_ratelimit's with a bucket for each key",
 			"local"+nativeSuffix, "native-keys", 4).withFloor(headersFloor),
