@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weir-proxy/weir/tools/stack"
 )
 
 // logins is an upstream that accepts the right password, and answers a wrong password slowly.
@@ -167,12 +169,18 @@ func TestWhatEndsARequestIsCounted(t *testing.T) {
 	if want := fmt.Sprint(said, 100-3*kept-3); !strings.Contains(got, want) {
 		t.Errorf("RateLimit is %q, want %s", got, want)
 	}
-	stats, err := w.envoys[0].Admin(w.ctx, "/stats/prometheus?filter=vm_reload")
-	for _, name := range []string{"envoy_wasm_weir_vm_reload_success", "envoy_wasm_weir_vm_reload_failure"} {
+	stats, err := w.envoys[0].Admin(w.ctx, "/stats/prometheus?filter=vm_reload|faults")
+	for _, name := range faultCounters[host] {
 		if err != nil || !strings.Contains(string(stats), name) {
 			t.Errorf("Envoy's counters lack %s, by which an alert fires: %v\n%s", name, err, stats)
 		}
 	}
+}
+
+// faultCounters count the faults of the filter.
+var faultCounters = map[stack.FilterHost][]string{
+	stack.WasmHost:   {"envoy_wasm_weir_vm_reload_success", "envoy_wasm_weir_vm_reload_failure"},
+	stack.NativeHost: {"weir_faults"},
 }
 
 // A header has the cost as a text, with the filter and the policy set of docs/choose/cost.md:

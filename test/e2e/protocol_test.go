@@ -95,12 +95,12 @@ func nextControlPlane(t *testing.T, oldest int) (binary string) {
 func nextFilter(t *testing.T) (module string) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, part := range []string{"filter", "shared", "tools/tinygo", "tools/wasmgate"} {
+	for _, part := range []string{"filter", "shared", "tools/native", "tools/tinygo", "tools/wasmgate"} {
 		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(repository, part))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, file := range []string{"go.mod", "go.sum", "wasm-build.sh"} {
+	for _, file := range []string{"go.mod", "go.sum", "tools/setup.sh", "wasm-build.sh"} {
 		content, err := os.ReadFile(filepath.Join(repository, file))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, file), content, 0o700)
@@ -116,6 +116,9 @@ func nextFilter(t *testing.T) (module string) {
 	}
 	module = filepath.Join(dir, "weir.wasm")
 	build(t, dir, "./wasm-build.sh", "-o", module)
+	if host == stack.NativeHost {
+		build(t, dir, "filter/native/build.sh", module)
+	}
 	return module
 }
 

@@ -147,8 +147,9 @@ func (w *world) startEnvoy(id string) {
 	})
 }
 
-// signsOfACrash are Envoy's log lines when a Wasm virtual machine fails.
-var signsOfACrash = []string{"Proxy-Wasm plugin in-VM backtrace", "Function: proxy_on", "Uncaught RuntimeError"}
+// signsOfACrash are the log lines when a Wasm virtual machine fails, and when natively the filter does.
+var signsOfACrash = []string{"Proxy-Wasm plugin in-VM backtrace", "Function: proxy_on", "Uncaught RuntimeError",
+	"weir: fault in the filter"}
 
 // restartEnvoy replaces the first Envoy by a new process of the same id.
 func (w *world) restartEnvoy() {
