@@ -350,6 +350,7 @@ test-arm64: build ## the filter in Envoy for arm64, and the image's control plan
 	$(call announce,Envoy and the control plane for arm64)
 	@go -C tools/images run . -version test -platforms linux/arm64 -out ../../build/arm64-images
 	@filter/native/build.sh --arch arm64 -o build/arm64/libweir.so build/weir.wasm
+	@filter/native/build.sh --arch arm64 --faults -o build/arm64/faults/libweir.so build/weir.wasm
 	@go vet -tags emulated ./test/matrix
 	@go test -count 1 -timeout 20m -v -tags emulated -run '^TestOnArm64' ./test/matrix -write
 	@WEIR_HOST=native go test -count 1 -timeout 20m -v -tags emulated -run '^TestOnArm64TheFilterRuns$$' ./test/matrix

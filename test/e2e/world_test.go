@@ -147,7 +147,7 @@ func (w *world) startEnvoy(id string) {
 	})
 }
 
-// signsOfACrash are the log lines when a Wasm virtual machine fails, and when natively the filter does.
+// signsOfACrash are log lines of a Wasm virtual machine that fails, and of the native host.
 var signsOfACrash = []string{"Proxy-Wasm plugin in-VM backtrace", "Function: proxy_on", "Uncaught RuntimeError",
 	"weir: fault in the filter"}
 

@@ -26,7 +26,7 @@ const (
 	libraries = "/usr/aarch64-linux-gnu"
 )
 
-// The newest Envoy for arm64 runs the filter that all others run, or the native host for arm64, with
+// The newest Envoy for arm64 runs the filter of all others, or natively the host for arm64, with
 // the control plane of the image for arm64. qemu runs both.
 func TestOnArm64TheFilterRuns(t *testing.T) {
 	cache, err := stack.CacheDir()

@@ -76,7 +76,10 @@ type world struct {
 	serve   stack.ControlPlaneOptions
 	envoy   *stack.Envoy
 	binary  string
-	applied int
+	filter  string
+	// emulated is as in target.
+	emulated bool
+	applied  int
 }
 
 func TestTheFilterRunsInEachEnvoy(t *testing.T) {
@@ -142,7 +145,8 @@ func start(t *testing.T, o target) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{binary: o.envoy, serve: stack.ControlPlaneOptions{
+	filter := cmp.Or(o.filter, repository+"/build/weir.wasm")
+	w := &world{binary: o.envoy, filter: filter, emulated: o.emulated, serve: stack.ControlPlaneOptions{
 		Binary: o.weir, Port: port, DataDir: t.TempDir(), AdminToken: adminToken,
 		NodeToken: nodeToken, RedisURL: redistest.Start(t).URL(),
 	}}
@@ -159,8 +163,7 @@ func start(t *testing.T, o target) *world {
 	defer cancel()
 	w.envoy, err = stack.StartEnvoy(ctx, stack.EnvoyOptions{
 		Binary: w.binary, Name: "envoy-" + o.version, NodeID: "envoy", NodeToken: nodeToken, Config: string(config),
-		Wasm: cmp.Or(o.filter, repository+"/build/weir.wasm"), UpstreamPort: upstream.Port, ControlPlanePort: port, Concurrency: 2,
-		Rewrite: rewrite,
+		Wasm: w.filter, UpstreamPort: upstream.Port, ControlPlanePort: port, Concurrency: 2, Rewrite: rewrite,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -370,12 +373,17 @@ func ladder(t *testing.T, w *world) {
 }
 
 // trap has a guest of its own trap in this Envoy, among all else on which the filter relies: the
-// conformance test compares Envoy with the model that other tests use.
+// conformance test compares Envoy with the model that other tests use. Natively it provokes faults.
 func trap(t *testing.T, w *world) {
-	if runsNatively(t) {
-		t.Skip("the guest needs Envoy's Wasm runtime; test/native provokes faults of the native host")
-	}
 	test := exec.CommandContext(t.Context(), "go", "test", "-count", "1", "./envoytest/conformance")
+	if runsNatively(t) {
+		faulty := filepath.Join(filepath.Dir(strings.TrimPrefix(w.filter, repository)), "faults/libweir.so")
+		test = exec.CommandContext(t.Context(), "go", "test", "-count", "1", "-run", "^TestFaults",
+			"./test/native", "-faulty", faulty)
+		if w.emulated {
+			test.Args = append(test.Args, "-emulated")
+		}
+	}
 	test.Dir = repository
 	test.Env = append(os.Environ(), "WEIR_ENVOY="+w.binary)
 	if output, err := test.CombinedOutput(); err != nil {

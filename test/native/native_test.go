@@ -6,6 +6,7 @@ package native
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,6 +25,11 @@ const (
 	workers    = 2
 )
 
+var (
+	faulty   = flag.String("faulty", "build/faults/libweir.so", "the host that makes faults on demand")
+	emulated = flag.Bool("emulated", false, "make few faults, and leave out the emulator's own memory")
+)
+
 // startEnvoy runs an Envoy with the native host that is beside the path wasm, and an upstream.
 func startEnvoy(t *testing.T, wasm, plugin string, change func(*stack.EnvoyOptions)) *stack.Envoy {
 	t.Helper()
@@ -37,6 +43,7 @@ func startEnvoy(t *testing.T, wasm, plugin string, change func(*stack.EnvoyOptio
 	}
 	t.Cleanup(upstream.Stop)
 	o := stack.EnvoyOptions{
+		Binary: os.Getenv("WEIR_ENVOY"), // of another version, or for another machine
 		Config: string(config), Wasm: filepath.Join(repository, wasm), FilterHost: stack.NativeHost,
 		PluginConfig: plugin, UpstreamPort: upstream.Port, Concurrency: workers, Dir: t.TempDir(),
 	}
