@@ -78,12 +78,22 @@ static size_t percent_encode(char *to, const char *bytes, size_t length) {
 }
 
 
+// is_head reports whether the request's method is HEAD.
+static bool is_head(const stream *s) {
+	envoy_bytes method = {NULL, 0};
+	const module_bytes name = {":method", 7};
+	return envoy_dynamic_module_callback_http_get_header(
+			   s->envoy, envoy_dynamic_module_type_http_header_type_RequestHeader, name, &method, 0, NULL) &&
+		method.length == 4 && memcmp(method.ptr, "HEAD", 4) == 0;
+}
+
 // send_grpc answers with headers alone, as Envoy's own gRPC replies: Envoy's function for replies of
 // modules would write the gRPC status 0, which says that the call has succeeded.
 static void send_grpc(const stream *s, const reply *r) {
 	char status[12], *message = malloc(r->body.length * 3 + 4);
 	size_t digits = (size_t)snprintf(status, sizeof status, "%u", r->status);
-	size_t length = message != NULL ? percent_encode(message, r->body.ptr, r->body.length) : 0;
+	bool has_message = message != NULL && !is_head(s); // Envoy's replies to HEAD have none either.
+	size_t length = has_message ? percent_encode(message, r->body.ptr, r->body.length) : 0;
 	module_header *lines = r->headers - GRPC_LINES;
 	lines[0] = (module_header){":status", 7, "200", 3};
 	lines[1] = (module_header){"content-type", 12, "application/grpc", 16};

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weir-proxy/weir/tools/stack"
 )
 
 // faults are the kinds of faults that filter/native/provoke.c makes: accesses beyond the memory, by
@@ -32,7 +34,13 @@ func TestFaultsOfTheModuleCostNoRequest(t *testing.T) {
 	if *emulated {
 		provoked = 64
 	}
-	e := startEnvoy(t, *faulty, faultyRules, nil)
+	// In an emulator a new instance can take longer than Envoy waits for an upstream.
+	patient := func(o *stack.EnvoyOptions) {
+		o.Rewrite = func(config string) string {
+			return strings.Replace(config, "route: {cluster: upstream}", "route: {cluster: upstream, timeout: 0s}", 1)
+		}
+	}
+	e := startEnvoy(t, *faulty, faultyRules, patient)
 	stop, steady := make(chan struct{}), newSteadyCaller()
 	var callers sync.WaitGroup
 	for range 4 {
