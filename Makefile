@@ -14,10 +14,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # The packages that need the built filter, Redis or Envoy, and those that run it on a WebAssembly engine written in Go,
 # which the race detector slows down beyond use.
 # test/mesh and test/chart need what takes half an hour to build: `make test-mesh`, `make test-chart`;
-# test/stores runs tests of other packages again: `make test-stores`; test/native needs the native host:
-# `make test-native`; test/install and test/compose need root:
+# test/stores runs tests of other packages again: `make test-stores`; test/install and test/compose need root:
 # `make test-install`, `make test-compose`.
-END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores|install|compose|wasm|simulation|native)$$')
+END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores|install|compose|wasm|simulation)$$')
 WASM_HEAVY := /envoytest(/|$$)
 
 announce = @printf '\n== %s\n' "$(1)"
@@ -59,6 +58,12 @@ build: wasm ## build the filter and the control plane: build/weir.wasm and build
 native: wasm ## build the native host of the filter, a dynamic module of Envoy: build/libweir.so
 	$(call announce,building build/libweir.so)
 	@filter/native/build.sh build/weir.wasm
+
+# The native host with faults on demand, with and without the sanitizer of undefined behaviour.
+.PHONY: native-faults
+native-faults: native
+	@filter/native/build.sh --faults -o build/faults/libweir.so build/weir.wasm
+	@filter/native/build.sh --faults --sanitize -o build/sanitized/libweir.so build/weir.wasm
 
 .PHONY: generate
 generate: ## write the server's interface and docs/reference/fields.md anew from api/openapi.yaml; tests fail while they are old
@@ -165,11 +170,10 @@ test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
 
 # Dynamic modules as the native host needs them are in Envoy since 1.38.
 .PHONY: test-native
-test-native: build native ## the end-to-end tests and the matrix of Envoys with the native host of the filter; needs `make setup`
+test-native: build native-faults ## the end-to-end tests and the matrix of Envoys with the native host of the filter; needs `make setup`
 	@tools/setup.sh envoy envoys redis
 	$(call announce,the native host: faults and reloads)
-	@filter/native/build.sh --faults -o build/faults/libweir.so build/weir.wasm
-	@go test -count 1 -timeout 30m ./test/native
+	@go test -count 1 -timeout 30m ./test/native -full
 	$(call announce,the native host: end-to-end tests)
 	@WEIR_HOST=native go test -count 1 -timeout 60m ./test/e2e
 	$(call announce,the native host in each Envoy that has it)

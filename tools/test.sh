@@ -52,7 +52,7 @@ renice -n 10 -g "$second" >/dev/null
 trap finish EXIT
 printf '>> beside the next steps: format, vet, staticcheck, tests that depend on no time; their output comes last\n' >&2
 
-step setup build native
+step setup build native-faults
 touch "$work/built"
 step test-race
 step test-e2e

@@ -6,7 +6,8 @@
 #
 #   -o FILE      where to write the dynamic module (default: lib and the name of WASM, in its folder)
 #   --arch ARCH  amd64 or arm64 (default: this machine's)
-#   --sanitize   with the sanitizers of addresses and of undefined behaviour
+#   --sanitize   the host with the sanitizer of undefined behaviour; the translated code has checks of
+#                its own
 #   --debug      with symbols for debuggers and profilers
 #   --faults     with faults on demand, see provoke.c
 #   --id         print the programs that build it, and the version of Envoy's interface, and stop
@@ -72,13 +73,12 @@ trap 'rm -rf "$work"' EXIT
 flags=(-std=gnu11 -O2 -fPIC -fvisibility=hidden -fno-strict-aliasing "-ffile-prefix-map=$work=." "-ffile-prefix-map=$here=."
 	"-ffile-prefix-map=$abi=." -include "$here/depth.h")
 [[ $debug == no ]] || flags+=(-g)
-[[ $sanitize == no ]] || flags+=(-g -fsanitize=address,undefined -fno-sanitize-recover=undefined)
 
 # compile_module makes $work/module.o, and weir.h, which says how to call it.
 compile_module() {
 	local key kept
 	wasm2c -n weir -o "$work/weir.c" "$wasm"
-	key=$( (cat "$work/weir.c" "$work/weir.h" "$here/depth.h"; "$compiler" --version; printf '%s\n' "$arch" "$sanitize" "$debug") |
+	key=$( (cat "$work/weir.c" "$work/weir.h" "$here/depth.h"; "$compiler" --version; printf '%s\n' "$arch" "$debug") |
 		sha256sum | cut -c1-16)
 	kept=$cache/$key.o
 	if [[ ! -e $kept ]]; then
@@ -99,6 +99,7 @@ compile_module
 # A callback that an older Envoy lacks is looked up when it is first called: -z lazy.
 host=(-Wall -Wextra -Werror)
 [[ $faults == no ]] || host+=(-DPROVOKE_FAULTS)
+[[ $sanitize == no ]] || host+=(-g -fsanitize=undefined -fno-sanitize-recover=undefined)
 link=(-shared -Wl,-z,lazy -Wl,-Bsymbolic -Wl,--build-id=none)
 [[ $debug == yes || $sanitize == yes ]] || link+=(-s)
 mkdir -p "$(dirname -- "$output")"

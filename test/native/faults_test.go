@@ -30,17 +30,31 @@ const (
 // caller beside the faults gets its whole quota and no more, and a request that faulted once has
 // taken one token.
 func TestFaultsOfTheModuleCostNoRequest(t *testing.T) {
-	provoked := 10_000 // A multiple of twice the number of kinds.
-	if *emulated {
-		provoked = 64
+	// Each number is a multiple of twice the number of kinds.
+	switch {
+	case *emulated:
+		testFaults(t, *faulty, 64)
+	case *full:
+		testFaults(t, *faulty, 10_000)
+	default:
+		testFaults(t, *faulty, 640)
 	}
+}
+
+// The host does nothing undefined on its way through faults.
+func TestFaultsUnderTheSanitizer(t *testing.T) {
+	testFaults(t, "build/sanitized/libweir.so", 160)
+}
+
+func testFaults(t *testing.T, host string, provoked int) {
+	t.Helper()
 	// In an emulator a new instance can take longer than Envoy waits for an upstream.
 	patient := func(o *stack.EnvoyOptions) {
 		o.Rewrite = func(config string) string {
 			return strings.Replace(config, "route: {cluster: upstream}", "route: {cluster: upstream, timeout: 0s}", 1)
 		}
 	}
-	e := startEnvoy(t, *faulty, faultyRules, patient)
+	e := startEnvoy(t, host, faultyRules, patient)
 	stop, steady := make(chan struct{}), newSteadyCaller()
 	var callers sync.WaitGroup
 	for range 4 {

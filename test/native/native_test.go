@@ -1,7 +1,8 @@
 // Package native tests promises of the native host alone: what becomes of a fault in the module's
-// code, and what a new configuration leaves behind. `make test-native` runs it, and the end-to-end
-// tests with the native host. It needs build/libweir.so and build/faults/libweir.so, the same host
-// that makes faults on demand.
+// code, and what a new configuration leaves behind. `make test-native` runs it in full, and the
+// end-to-end tests with the native host. It needs build/libweir.so, and the same host with faults on
+// demand: build/faults/libweir.so and, with the sanitizer of undefined behaviour,
+// build/sanitized/libweir.so.
 package native
 
 import (
@@ -26,6 +27,7 @@ const (
 )
 
 var (
+	full     = flag.Bool("full", false, "make ten thousand faults and reloads; `make test` makes fewer")
 	faulty   = flag.String("faulty", "build/faults/libweir.so", "the host that makes faults on demand")
 	emulated = flag.Bool("emulated", false, "make few faults, and leave out the emulator's own memory")
 )

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	reloads = 10_000
+	fewReloads, manyReloads = 500, 10_000
 	// No token of bucketQuota comes back during the test; a hundredth of the reloads takes one.
 	bucketQuota = 100
 
@@ -29,6 +29,10 @@ const (
 // New configurations of the filter leave no memory, descriptors or threads behind, and keep its
 // buckets.
 func TestReloadsLeaveNothingBehind(t *testing.T) {
+	reloads := fewReloads
+	if *full {
+		reloads = manyReloads
+	}
 	listeners := filepath.Join(t.TempDir(), "listeners.yaml")
 	var template string
 	e := startEnvoy(t, builtFilter, reloadedRules, func(o *stack.EnvoyOptions) {
