@@ -378,7 +378,7 @@ func trap(t *testing.T, w *world) {
 	test := exec.CommandContext(t.Context(), "go", "test", "-count", "1", "./envoytest/conformance")
 	if runsNatively(t) {
 		faulty := filepath.Join(filepath.Dir(strings.TrimPrefix(w.filter, repository)), "faults/libweir.so")
-		test = exec.CommandContext(t.Context(), "go", "test", "-count", "1", "-run", "^TestFaults",
+		test = exec.CommandContext(t.Context(), "go", "test", "-count", "1", "-run", "^TestFaultsOfTheModule",
 			"./test/native", "-faulty", faulty)
 		if w.emulated {
 			test.Args = append(test.Args, "-emulated")

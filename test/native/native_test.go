@@ -1,7 +1,7 @@
 // Package native tests promises of the native host alone: what becomes of a fault in the module's
 // code, and what a new configuration leaves behind. `make test-native` runs it in full, and the
-// end-to-end tests with the native host. It needs build/libweir.so, and the same host with faults on
-// demand: build/faults/libweir.so and, with the sanitizer of undefined behaviour,
+// end-to-end tests with the native host. It needs build/libweir.so, and the same host with faults
+// on demand: build/faults/libweir.so and, with the sanitizer of undefined behaviour,
 // build/sanitized/libweir.so.
 package native
 
