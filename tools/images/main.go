@@ -27,6 +27,8 @@ type settings struct {
 	Version string
 	// Module is the built filter.
 	Module string
+	// Native is the folder of the native hosts, ARCH/libweir.so; empty leaves them out.
+	Native string
 	// Push is where the images go, like registry.example.com/team; empty keeps them here.
 	Push string
 	// Key is a file with the private key that signs. $COSIGN_PRIVATE_KEY may hold the key itself.
@@ -47,6 +49,7 @@ func main() {
 	flag.StringVar(&s.Out, "out", "", "`folder` for the result; its content is replaced")
 	flag.StringVar(&s.Version, "version", "dev", "version, the tag of the images")
 	flag.StringVar(&s.Module, "module", "../../build/weir.wasm", "the built filter")
+	flag.StringVar(&s.Native, "native", "", "`folder` of the filter's native hosts; empty leaves them out")
 	flag.StringVar(&s.Push, "push", "", "`registry` and path to push to, like registry.example.com/team")
 	flag.StringVar(&s.Key, "key", "", "`file` with the private key that signs, in PEM or as cosign makes it")
 	flag.StringVar(&platforms, "platforms", "", "`platforms` to build for; empty is those of the images, or of a release")

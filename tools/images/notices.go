@@ -93,6 +93,10 @@ func modulesOf(root string, platforms []string) (all []moduleDir, err error) {
 	if err := list("tools/tinygo", nil, "-m", "-f", "{{.Path}} {{.Version}}|{{.Dir}}", "github.com/tinygo-org/tinygo"); err != nil {
 		return nil, err
 	}
+	// Add Envoy's interface, which the native host is compiled with.
+	if err := list("tools/native", nil, "-m", "-f", "{{.Path}} {{.Version}}|{{.Dir}}", abiModule); err != nil {
+		return nil, err
+	}
 	goRoot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		return nil, err

@@ -101,7 +101,8 @@ func addFiles(s settings, f *folder) error {
 	return f.add("notes.md", []byte(notes(string(p.changes), s.Version)))
 }
 
-// addBinary adds the archive for a platform, its materials, and for Linux the Debian package.
+// addBinary adds the archive for a platform and its materials, and for Linux the Debian package and
+// the native host of the filter.
 func addBinary(s settings, platform string, p papers, f *folder) error {
 	dir, err := os.MkdirTemp("", "weir-release-")
 	if err != nil {
@@ -134,9 +135,14 @@ func addBinary(s settings, platform string, p papers, f *folder) error {
 	if err := f.add(name+".spdx.json", text); err != nil {
 		return err
 	}
-	// Make the package.
+	// Add the native host, and make the package.
 	if system != "linux" {
 		return nil
+	}
+	if s.Native != "" {
+		if err := addNative(s, architecture, f); err != nil {
+			return err
+		}
 	}
 	packed, err = debianOf(s, architecture, binary, p)
 	if err != nil {

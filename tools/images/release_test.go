@@ -107,7 +107,8 @@ func TestAReleaseIsWholeAndSigned(t *testing.T) {
 		t.Errorf("%v\n%s", err, output)
 	}
 	sums := string(r.read(t, "checksums.txt"))
-	want := []string{"notes.md", "provenance.json", "weir-0.1.0-test.tgz", "weir-client-0.1.0-test.tgz",
+	want := []string{"libweir-0.1.0-test-amd64.so", "libweir-0.1.0-test-amd64.spdx.json", "libweir-0.1.0-test-arm64.so",
+		"libweir-0.1.0-test-arm64.spdx.json", "notes.md", "provenance.json", "weir-0.1.0-test.tgz", "weir-client-0.1.0-test.tgz",
 		"weir-filter_0.1.0-test.spdx.json", "weir-filter_0.1.0-test.wasm", "weir_0.1.0-test_amd64.deb",
 		"weir_0.1.0-test_arm64.deb", "weir_0.1.0-test_linux_amd64.spdx.json", "weir_0.1.0-test_linux_amd64.tar.gz",
 		"weir_0.1.0-test_linux_arm64.spdx.json", "weir_0.1.0-test_linux_arm64.tar.gz",

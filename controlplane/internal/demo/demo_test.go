@@ -77,7 +77,7 @@ func TestTheFilterIsFoundWhereReleasesHaveIt(t *testing.T) {
 		}
 	}
 	native := Options{Host: "native"}
-	if _, err := native.findFilter(program); err == nil || !strings.Contains(err.Error(), "_linux_ARCH.so") {
+	if _, err := native.findFilter(program); err == nil || !strings.Contains(err.Error(), "libweir-VERSION-ARCH.so") {
 		t.Errorf("without a native filter: %v", err)
 	}
 	for _, path := range []string{"share/weir/libweir.so", "bin/libweir.so"} {

@@ -93,7 +93,7 @@ func (o Options) findFilter(program string) (string, error) {
 	host := stack.FilterHost(o.Host)
 	name, released := host.File("weir.wasm"), "weir-filter_VERSION.wasm"
 	if host == stack.NativeHost {
-		released = "weir-filter_VERSION_linux_ARCH.so"
+		released = "libweir-VERSION-ARCH.so"
 	}
 	beside, packaged := filepath.Join(dir, name), filepath.Join(dir, "..", "share", "weir", name)
 	for _, path := range []string{beside, packaged} {
