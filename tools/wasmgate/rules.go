@@ -4,7 +4,7 @@ import "fmt"
 
 // maxSize is the size budget of the filter in bytes. The optimising compiler of the host compiles
 // the whole module when a proxy starts and at every new version, so size is start-up time.
-const maxSize = 736 << 10
+const maxSize = 1 << 20
 
 // required names the exports without which a proxy-wasm host cannot run the module.
 var required = []struct{ name, why string }{

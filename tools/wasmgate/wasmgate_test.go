@@ -77,7 +77,7 @@ func TestSizeBudget(t *testing.T) {
 	if got := problemsOf(t, exact); got != "" {
 		t.Errorf("exactly the budget is refused: %s", got)
 	}
-	if got := problemsOf(t, pad(maxSize+1)); !strings.Contains(got, "753665 bytes, over the budget of 753664") {
+	if got := problemsOf(t, pad(maxSize+1)); !strings.Contains(got, "1048577 bytes, over the budget of 1048576") {
 		t.Errorf("one byte over the budget: %q", got)
 	}
 }
