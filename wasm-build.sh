@@ -9,9 +9,9 @@
 #   --build-id          print by what `weir get nodes` shows this build of the filter, and stop
 #   PACKAGE DIRECTORY   default: ./filter
 #
-# TinyGo is built once, from the Go modules that tools/tinygo pins and with the changes that are
-# there too, into the cache folder: ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. A TinyGo on
-# the PATH is not used.
+# TinyGo is built once, from the Go modules that tools/tinygo pins and with the change of its runtime
+# that is there too, into the cache folder: ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. A
+# TinyGo on the PATH is not used.
 set -euo pipefail
 
 say() { printf '>> %s\n' "$*" >&2; }
@@ -53,20 +53,11 @@ command -v go >/dev/null || die "Go is not on the PATH; install Go 1.26 or newer
 
 # change_runtime changes the runtime below the sources $1 as tools/tinygo/runtime.sed says.
 change_runtime() {
-	local file
-	for file in "$1"/runtime/{slice,string,print,runtime_tinygowasm}.go; do
-		cp "$file" "$file.before"
-		sed -i -f "$repo/tools/tinygo/runtime.sed" "$file"
-		! cmp -s "$file" "$file.before" || die "tools/tinygo/runtime.sed does not fit TinyGo's $file"
-		rm "$file.before"
-	done
-}
-
-# mark_cold adds tools/tinygo/transform to the compiler whose sources are $1.
-mark_cold() {
-	cp "$repo/tools/tinygo/transform/cold.go" "$1/transform/"
-	sed -i -f "$repo/tools/tinygo/optimizer.sed" "$1/transform/optimizer.go"
-	grep -q markCold "$1/transform/optimizer.go" || die "tools/tinygo/optimizer.sed does not fit TinyGo's optimizer.go"
+	local file=$1/runtime/runtime_tinygowasm.go
+	cp "$file" "$file.before"
+	sed -i -f "$repo/tools/tinygo/runtime.sed" "$file"
+	! cmp -s "$file" "$file.before" || die "tools/tinygo/runtime.sed does not fit TinyGo's $file"
+	rm "$file.before"
 }
 
 # build_tinygo makes $root: TinyGo's command with its standard library beside it, which is what it takes for its own root.
@@ -89,16 +80,7 @@ build_tinygo() {
 		mkdir -p "$partial/src/net" "$partial/bin"
 		cp "$pin/wasip1-debian.json" "$partial/targets/"
 		change_runtime "$partial/src"
-		# Go allows no overlay over its module cache, so the compiler is built from a changed copy. Its
-		# requirements stay those of the pin.
-		cp -R "$source" "$partial/compiler"
-		chmod -R u+w "$partial/compiler"
-		mark_cold "$partial/compiler"
-		cp "$pin"/go.{mod,sum} "$partial/"
-		go mod edit -replace "github.com/tinygo-org/tinygo=$partial/compiler" "$partial/go.mod"
-		CGO_ENABLED=1 go build -C "$pin" -modfile="$partial/go.mod" -buildvcs=false -tags llvm19 \
-			-o "$partial/bin/tinygo" github.com/tinygo-org/tinygo
-		rm -rf "$partial/compiler" "$partial"/go.{mod,sum}
+		CGO_ENABLED=1 go build -C "$pin" -buildvcs=false -tags llvm19 -o "$partial/bin/tinygo" github.com/tinygo-org/tinygo
 		rm -rf "$root"
 		mv "$partial" "$root"
 		say "TinyGo $version is in $root"
@@ -107,8 +89,8 @@ build_tinygo() {
 }
 
 version=$(sed -n 's/^require github.com\/tinygo-org\/tinygo //p' "$repo/tools/tinygo/go.mod")
-# A changed pin, target, runtime or optimizer makes another root.
-changes=$(cat "$repo"/tools/tinygo/{go.sum,wasip1-debian.json,{runtime,optimizer}.sed,transform/cold.go} | sha256sum)
+# A changed pin, target or runtime makes another root.
+changes=$(cat "$repo"/tools/tinygo/{go.sum,wasip1-debian.json,runtime.sed} | sha256sum)
 root=$cache/tinygo-$version-${changes:0:12}
 [[ -x $root/bin/tinygo ]] || build_tinygo
 tinygo=(env "TINYGOROOT=$root" "$root/bin/tinygo")
