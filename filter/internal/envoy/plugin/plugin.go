@@ -227,7 +227,8 @@ func (p *pluginContext) makeCentral(
 		return nil, policy.Problems{{
 			Path: "control_plane.token.env",
 			Reason: "the environment variable " + cp.TokenEnv +
-				" is empty or not passed on: list it in vm_config.environment_variables.host_env_keys",
+				" is empty or not passed on: set it for Envoy, and in Wasm list it in " +
+				"vm_config.environment_variables.host_env_keys",
 		}}
 	}
 	calls, data := newControlPlane(p, cp, token), host.SharedData{}
