@@ -9,8 +9,6 @@
 
 #include "host.h"
 
-#define RESERVED (8ull << 30) // as in memory.c
-
 // The module's depth of calls, which wasm2c's code counts.
 _Thread_local uint32_t weir_call_depth;
 

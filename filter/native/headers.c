@@ -75,7 +75,9 @@ static bool envoy_map(uint32_t map, envoy_dynamic_module_type_http_header_type *
 }
 
 // has_map reports whether the header maps of the selected stream can be used: in its own callback.
-static bool has_map(const instance *i) { return i->running != NULL && i->selected == i->running; }
+static bool has_map(const instance *i) {
+	return i->running != NULL && i->selected == i->running && i->running->envoy != NULL;
+}
 
 // Envoy's list of a stream's headers, which grows to the longest list.
 static _Thread_local envoy_header *listed;

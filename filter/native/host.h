@@ -21,6 +21,11 @@
 // Statuses of the proxy-wasm ABI.
 enum { OK = 0, NOT_FOUND = 1, BAD_ARGUMENT = 2, CAS_MISMATCH = 8, INTERNAL_FAILURE = 10 };
 
+// An address in the module is a number of 32 bits plus an offset of 32 bits. All of them are reserved
+// for its memory, and those beyond the memory's end cannot be accessed. So its code checks no bounds:
+// see fault.c.
+#define RESERVED (8ull << 30)
+
 // NEVER is an instant that does not come.
 #define NEVER INT64_MAX
 

@@ -5,9 +5,6 @@
 
 #include "host.h"
 
-// An address is a number of 32 bits plus an offset of 32 bits. All of them are reserved, and those
-// beyond the memory cannot be accessed. So the code checks no bounds: see fault.c.
-#define RESERVED (8ull << 30)
 #define PAGE_BITS 16
 #define MOST_PAGES 65535u // so that the size fits in 32 bits
 

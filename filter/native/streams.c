@@ -103,7 +103,7 @@ static bool decide(instance *i, stream *s) {
 static void begin(stream *s) {
 	instance *i = s->instance;
 	int64_t now = microseconds();
-	i->busy = now;
+	atomic_store_explicit(&i->busy, now, memory_order_relaxed); // It need not be exact.
 	lock_instance(i);
 	select_stream(i, s); // Ticks may count in its request.
 	flush_metrics(s);
