@@ -172,6 +172,10 @@ test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
 .PHONY: test-native
 test-native: build native-faults ## the end-to-end tests and the matrix of Envoys with the native host of the filter; needs `make setup`
 	@tools/setup.sh envoy envoys redis
+	$(call announce,the native host: a second build elsewhere must be the same)
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; cp -R filter tools build/weir.wasm "$$dir/"; \
+	WEIR_CACHE=$$dir/cache "$$dir/filter/native/build.sh" -o "$$dir/libweir.so" "$$dir/weir.wasm"; \
+	cmp build/libweir.so "$$dir/libweir.so"
 	$(call announce,the native host: faults and reloads)
 	@go test -count 1 -timeout 30m ./test/native -full
 	$(call announce,the native host: end-to-end tests)

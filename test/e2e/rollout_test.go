@@ -109,7 +109,7 @@ func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 	shows(150, w.envoys)
 	must("promoted", spend("/exact", w.envoys, 60), 150)
 	leased += spend("/leased", w.envoys, 200)
-	t.Logf("of leased tokens %d have passed of 150", leased)
+	t.Logf("of leased tokens %d have passed of 150; shares decided %g requests", leased, w.byShares())
 	if leased > 150 || leased < 140 {
 		t.Errorf("of leased tokens %d have passed, the limit is 150", leased)
 	}

@@ -509,7 +509,7 @@ func TestTheLayoutHoldsAllImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	manifest, err := index.IndexManifest()
-	if err != nil || len(manifest.Manifests) != 3 {
+	if err != nil || len(manifest.Manifests) != 4 {
 		t.Fatal(manifest, err)
 	}
 	for i, b := range builtImages(t) {
