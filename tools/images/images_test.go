@@ -495,6 +495,7 @@ func TestImagesHaveTheirMaterials(t *testing.T) {
 	}
 }
 
+// The images are the control plane, the filter as an image and as an artifact, and the native host.
 func TestTheLayoutHoldsAllImages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "images")
 	if err := writeLayout(dir, builtImages(t)); err != nil {
