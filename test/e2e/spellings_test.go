@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -131,7 +132,8 @@ require("node:http").createServer((request, response) => {
 }).listen(Number(process.argv[2]), "127.0.0.1");
 `
 
-// startServer runs a server of another language, whose last argument is the port to listen on.
+// startServer runs a server of another language, whose last argument is the port to listen on, and
+// waits until it listens.
 func startServer(t *testing.T, program, name, source string) (address string) {
 	t.Helper()
 	port, err := stack.FreePort()
@@ -148,7 +150,19 @@ func startServer(t *testing.T, program, name, source string) (address string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	return fmt.Sprintf("127.0.0.1:%d", port)
+	address = fmt.Sprintf("127.0.0.1:%d", port)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := stack.Await(ctx, name+" to listen", func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 // The table of spellings through a real Envoy: each row is the caller or the path that it says. A
