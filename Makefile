@@ -181,7 +181,7 @@ test-native: build native-faults ## the end-to-end tests and the matrix of Envoy
 	$(call announce,the native host: end-to-end tests)
 	@WEIR_HOST=native go test -count 1 -timeout 60m ./test/e2e
 	$(call announce,the native host in each Envoy that has it)
-	@WEIR_HOST=native go test -count 1 -v ./test/matrix -all
+	@WEIR_HOST=native go test -count 1 -v ./test/matrix -all -write
 
 .PHONY: test-clients
 test-clients: ## clients of npm, PyPI and Go, and Express, as their makers ship them, against an Envoy; needs `make setup build`

@@ -16,11 +16,12 @@ type table struct {
 	rows    []string
 }
 
-// tables returns the tables of `make matrix` and of `make test-arm64`.
+// tables returns the tables of `make matrix`, of `make test-arm64` and of `make test-native`.
 func tables(t *testing.T) []table {
 	versions := pinned(t)
 	newest := versions[len(versions)-1]
-	return []table{{"make matrix", versions}, {"make test-arm64", []string{newest + " for arm64"}}}
+	native := slices.DeleteFunc(slices.Clone(versions), isBeforeNative)
+	return []table{{"make matrix", versions}, {"make test-arm64", []string{newest + " for arm64"}}, {"make test-native", native}}
 }
 
 // page returns the page with the table.
