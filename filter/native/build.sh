@@ -96,11 +96,12 @@ compile_module() {
 }
 compile_module
 
-# A callback that an older Envoy lacks is looked up when it is first called: -z lazy.
+# A callback that an older Envoy lacks is looked up when it is first called: -z lazy. The ticker's thread and the
+# signal handlers outlive each configuration: -z nodelete.
 host=(-Wall -Wextra -Werror)
 [[ $faults == no ]] || host+=(-DPROVOKE_FAULTS)
 [[ $sanitize == no ]] || host+=(-g -fsanitize=undefined -fno-sanitize-recover=undefined)
-link=(-shared -Wl,-z,lazy -Wl,-Bsymbolic -Wl,--build-id=none)
+link=(-shared -Wl,-z,lazy -Wl,-z,nodelete -Wl,-Bsymbolic -Wl,--build-id=none)
 [[ $debug == yes || $sanitize == yes ]] || link+=(-s)
 mkdir -p "$(dirname -- "$output")"
 (cd "$here" && "$compiler" "${flags[@]}" "${host[@]}" -I"$work" -isystem "$abi" "-DABI_HASH=\"$hash\"" \

@@ -58,7 +58,8 @@ u32 Z_envZ_proxy_http_call(struct Z_env_instance_t *env, u32 cluster_at, u32 clu
 	if (i->root == NULL) {
 		return BAD_ARGUMENT;
 	}
-	put_number(i, number_at, ++i->calls); // A fault must not happen while only this function has the call.
+	// The number is written last: its place may be within the headers, whose lengths have been checked.
+	char *number = bytes_at(i, number_at, sizeof i->calls);
 	call *c = copy_call(block, count, block_length,
 		(module_bytes){bytes_at(i, cluster_at, cluster_length), cluster_length},
 		(module_bytes){bytes_at(i, body_at, body_length), body_length});
@@ -69,7 +70,8 @@ u32 Z_envZ_proxy_http_call(struct Z_env_instance_t *env, u32 cluster_at, u32 clu
 	c->generation = i->generation;
 	c->context = i->root->context;
 	c->plugin = i->root->plugin;
-	c->number = i->calls;
+	c->number = ++i->calls;
+	memcpy(number, &c->number, sizeof c->number);
 	c->timeout = timeout;
 	c->next = outbox;
 	while (!atomic_compare_exchange_weak(&outbox, &c->next, c)) {
@@ -116,7 +118,7 @@ static void deliver(call *c, const answer *a) {
 }
 
 // sender_of returns the plugin by whose configuration a call is made: the caller's. If that has ended,
-// the call gives back tokens, and the newest plugin makes it. It needs the lock of plugins.
+// the call usually gives back tokens, and the newest plugin makes it. It needs the lock of plugins.
 static const plugin *sender_of(const call *c) {
 	const plugin *p = plugins;
 	while (p != NULL && p != c->plugin) {

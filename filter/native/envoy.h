@@ -1,5 +1,5 @@
-// Envoy's interface for dynamic modules: abi.h, whose version tools/native pins, and what later
-// versions of Envoy have added.
+// Envoy's interface for dynamic modules: abi.h, whose version tools/native pins, and additions of
+// later versions of Envoy.
 #ifndef WEIR_ENVOY_H
 #define WEIR_ENVOY_H
 

@@ -3,7 +3,6 @@
 //
 // Envoy has signal handlers of its own. The handlers here stand before them, take a signal only if it
 // comes from the memory of the instance that runs on this thread, and pass on any other signal.
-#include <setjmp.h>
 #include <signal.h>
 #include <string.h>
 
@@ -12,17 +11,14 @@
 // The module's depth of calls, which wasm2c's code counts.
 _Thread_local uint32_t weir_call_depth;
 
-// The callback that runs on this thread, if any.
-static _Thread_local struct {
-	instance *instance;
-	jmp_buf back;
-} running;
+// The instance whose callback runs on this thread, if any. Envoy has room for few variables of threads.
+static _Thread_local instance *running;
 
 void wasm_rt_trap(wasm_rt_trap_t trap) {
-	if (running.instance == NULL) {
+	if (running == NULL) {
 		abort(); // Only run_module runs code that traps.
 	}
-	longjmp(running.back, (int)trap);
+	longjmp(running->back, (int)trap);
 }
 
 const char *wasm_rt_strerror(wasm_rt_trap_t trap) {
@@ -58,18 +54,18 @@ static void pass_on(int number, siginfo_t *info, void *context) {
 
 // take_fault goes back to run_module if the module's memory is the signal's cause.
 static void take_fault(int number, siginfo_t *info, void *context) {
-	const instance *i = running.instance;
+	instance *i = running;
 	if (i != NULL && i->module.w2c_memory.data != NULL) {
 		uintptr_t from = (uintptr_t)i->module.w2c_memory.data, at = (uintptr_t)info->si_addr;
 		if (at >= from && at - from < RESERVED) {
-			longjmp(running.back, WASM_RT_TRAP_OOB);
+			longjmp(running->back, WASM_RT_TRAP_OOB);
 		}
 	}
 	pass_on(number, info, context);
 }
 
 // install_fault_handlers installs the handlers, in front of Envoy's. They do not block the signal,
-// so to leave them by a jump leaves the thread's signal mask as it was.
+// so a jump out of them keeps the thread's signal mask.
 void install_fault_handlers(void) {
 	struct sigaction action;
 	memset(&action, 0, sizeof action);
@@ -83,15 +79,15 @@ void install_fault_handlers(void) {
 // run_module runs one callback of the module. After a fault it drops the instance and returns false.
 // It needs the lock.
 bool run_module(instance *i, void (*call)(instance *, void *), void *argument) {
-	running.instance = i;
+	running = i;
 	weir_call_depth = 0;
-	int trap = _setjmp(running.back);
+	int trap = _setjmp(i->back);
 	if (trap == 0) {
 		call(i, argument);
-		running.instance = NULL;
+		running = NULL;
 		return true;
 	}
-	running.instance = NULL;
+	running = NULL;
 	write_log(envoy_dynamic_module_type_log_level_Critical,
 		"weir: fault in the filter: %s: the thread gets a new instance of the filter",
 		wasm_rt_strerror((wasm_rt_trap_t)trap));

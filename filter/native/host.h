@@ -5,13 +5,14 @@
 // own. A lock for each instance lets the main thread run an idle worker's ticks and deliver answers to
 // its calls. A function that needs the lock says so.
 //
-// Order: the module calls only the functions of this host, and no call of this host to Envoy calls
-// back. Replies and resumptions wait until the module has returned and the lock is free, see outcome.
+// Order: the module calls only the functions of this host, and no call to Envoy that the host makes
+// while the module runs calls back. Replies and resumptions wait until the module has returned and the lock is free, see outcome.
 // So the module is never entered twice, and a fault ends one callback of the module and no other code.
 #ifndef WEIR_HOST_H
 #define WEIR_HOST_H
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -21,10 +22,10 @@
 // Statuses of the proxy-wasm ABI.
 enum { OK = 0, NOT_FOUND = 1, BAD_ARGUMENT = 2, CAS_MISMATCH = 8, INTERNAL_FAILURE = 10 };
 
-// An address in the module is a number of 32 bits plus an offset of 32 bits. All of them are reserved
-// for its memory, and those beyond the memory's end cannot be accessed. So its code checks no bounds:
-// see fault.c.
-#define RESERVED (8ull << 30)
+// An address in the module is a number of 32 bits plus an offset of 32 bits, and an access has a few
+// bytes. All of them are reserved for its memory, and no byte beyond the memory's end can be accessed.
+// So its code checks no bounds: see fault.c.
+#define RESERVED ((8ull << 30) + (1 << 16))
 
 // NEVER is an instant that does not come.
 #define NEVER INT64_MAX
@@ -79,6 +80,7 @@ typedef struct instance {
 	struct stream *paused[256]; // paused streams by context
 
 	// The current callback.
+	jmp_buf back; // where a fault goes
 	root *root;
 	struct stream *running;  // the stream whose callback runs, on its own thread
 	struct stream *selected; // the stream that host calls are about
@@ -144,6 +146,7 @@ root *root_of(instance *i, plugin *p);
 root *find_root(instance *i, const plugin *p);
 bool start_root(instance *i, root *r);
 void remove_root(instance *i, root *r);
+uint32_t new_context(instance *i);
 char *bytes_at(instance *i, uint32_t at, uint32_t length);
 void put_number(instance *i, uint32_t at, uint32_t value);
 uint32_t return_bytes(instance *i, const void *bytes, size_t length, uint32_t at, uint32_t length_at);
@@ -166,6 +169,7 @@ void free_outcome(outcome *o);
 
 // ticks.c: ticks.
 int64_t microseconds(void);
+void set_due(instance *i, int64_t due);
 void note_due(instance *i);
 void run_due_ticks(instance *i, int64_t now);
 void run_all_due_ticks(void);
@@ -181,7 +185,7 @@ void flush_metrics(const stream *s);
 void count_fault(void);
 
 // shared_data.c: the data that all instances share.
-void init_shared_data(void);
+bool init_shared_data(void);
 
 // provoke.c: faults on demand, for tests.
 #ifdef PROVOKE_FAULTS

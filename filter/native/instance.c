@@ -104,7 +104,7 @@ void drop_instance(instance *i) {
 		r->due = NEVER;
 	}
 	forget_paused(i);
-	i->due = microseconds() + RESTART_AFTER;
+	set_due(i, microseconds() + RESTART_AFTER);
 }
 
 // find_root returns a plugin's root in an instance, NULL if it has none. It needs the lock.
@@ -132,7 +132,10 @@ root *root_of(instance *i, plugin *p) {
 			last = &(*last)->next;
 		}
 		*last = r;
-		start_root(i, r);
+		if (!start_root(i, r) && i->alive) {
+			write_log(envoy_dynamic_module_type_log_level_Error,
+				"weir: a thread cannot take a configuration that another thread took: its requests pass");
+		}
 	}
 	return r->started ? r : NULL;
 }
@@ -142,6 +145,21 @@ typedef struct start {
 	root *root;
 	bool taken;
 } start;
+
+// new_context returns a number for a context, which no root and no paused stream has: after some days of
+// many requests the numbers begin again. It needs the lock.
+uint32_t new_context(instance *i) {
+	uint32_t n;
+	const root *r;
+	do {
+		n = ++i->contexts;
+		r = i->roots;
+		while (r != NULL && r->context != n) {
+			r = r->next;
+		}
+	} while (n == 0 || r != NULL || find_paused(i, n) != NULL);
+	return n;
+}
 
 static void call_start(instance *i, void *argument) {
 	start *s = argument;
@@ -155,7 +173,7 @@ static void call_start(instance *i, void *argument) {
 // false. It needs the lock.
 bool start_root(instance *i, root *r) {
 	start s = {r, false};
-	r->context = ++i->contexts;
+	r->context = new_context(i);
 	i->root = r;
 	r->started = run_module(i, call_start, &s) && s.taken;
 	return r->started;
@@ -178,7 +196,13 @@ void remove_root(instance *i, root *r) {
 	*at = r->next;
 	i->root = NULL;
 	free(r);
-	if (i->alive) {
+	if (i->roots == NULL) { // No plugin is left: another build may have taken over.
+		if (i->alive) {
+			drop_instance(i);
+		}
+		i->rests = false;
+		i->due = NEVER;
+	} else if (i->alive) {
 		note_due(i);
 	}
 }

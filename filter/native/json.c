@@ -100,7 +100,7 @@ static bool append_rune(buffer *to, uint32_t r) {
 	return append(to, b, n);
 }
 
-// read_escape reads what follows a backslash.
+// read_escape reads the rest of an escape, behind its backslash.
 static bool read_escape(cursor *c, buffer *to) {
 	static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
 	char e = c->at < c->end ? *c->at++ : 0;

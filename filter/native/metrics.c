@@ -48,6 +48,7 @@ enum { LATE = sizeof late / sizeof late[0] };
 typedef struct metric {
 	size_t family;
 	char *name; // as the module writes it
+	size_t length;
 	module_bytes labels[MOST_LABELS];
 	// Changes that Envoy could not be told yet. Before Envoy 1.39 it takes changes in requests only.
 	int64_t added;
@@ -152,6 +153,27 @@ static void record_later(place p, metric *m, uint64_t value) {
 	waiting = true;
 }
 
+// flush_metric tells Envoy of the changes of a metric that wait. A plugin that was loaded before the
+// metric was known cannot: the changes wait on. It needs the lock.
+static void flush_metric(place p, metric *m) {
+	if (m->family >= p.plugin->metric_count) {
+		waiting = waiting || m->is_set || m->added != 0 || m->recorded_count > 0;
+		return;
+	}
+	if (m->is_set) {
+		tell_envoy(p, m, SET_GAUGE, m->set);
+	}
+	if (m->added != 0) {
+		add(p, m, m->added);
+	}
+	for (size_t v = 0; v < m->recorded_count; v++) {
+		tell_envoy(p, m, RECORD, m->recorded[v]);
+	}
+	m->is_set = false;
+	m->added = 0;
+	m->recorded_count = 0;
+}
+
 // flush_metrics tells Envoy in a request of the changes that wait.
 void flush_metrics(const stream *s) {
 	if (!waiting) {
@@ -161,19 +183,7 @@ void flush_metrics(const stream *s) {
 	pthread_mutex_lock(&lock);
 	waiting = false;
 	for (size_t n = 0; n < metric_count; n++) {
-		metric *m = &metrics[n];
-		if (m->is_set) {
-			tell_envoy(p, m, SET_GAUGE, m->set);
-		}
-		if (m->added != 0) {
-			add(p, m, m->added);
-		}
-		for (size_t v = 0; v < m->recorded_count; v++) {
-			tell_envoy(p, m, RECORD, m->recorded[v]);
-		}
-		m->is_set = false;
-		m->added = 0;
-		m->recorded_count = 0;
+		flush_metric(p, &metrics[n]);
 	}
 	uint64_t count = atomic_exchange(&faults, 0);
 	if (count > 0 && LATE <= p.plugin->metric_count) {
@@ -293,7 +303,7 @@ static size_t new_metric(instance *i, kind k, const char *name, size_t length) {
 		return metric_count;
 	}
 	metrics = list;
-	metric m = {.name = malloc(length + 1)};
+	metric m = {.name = malloc(length + 1), .length = length};
 	if (m.name == NULL) {
 		return metric_count;
 	}
@@ -321,7 +331,7 @@ u32 Z_envZ_proxy_define_metric(struct Z_env_instance_t *env, u32 k, u32 name_at,
 	pthread_mutex_lock(&lock);
 	size_t n = 0;
 	while (n < metric_count &&
-		(strlen(metrics[n].name) != length || memcmp(metrics[n].name, name, length) != 0)) {
+		(metrics[n].length != length || memcmp(metrics[n].name, name, length) != 0)) {
 		n++;
 	}
 	bool defined = n < metric_count;

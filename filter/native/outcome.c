@@ -77,7 +77,6 @@ static size_t percent_encode(char *to, const char *bytes, size_t length) {
 	return n;
 }
 
-
 // is_head reports whether the request's method is HEAD.
 static bool is_head(const stream *s) {
 	envoy_bytes method = {NULL, 0};

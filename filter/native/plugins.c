@@ -31,15 +31,20 @@ static void use_newest_scheduler(void) {
 	call_main_thread();
 }
 
+static bool host_started;
+
 static void start_host(void) {
 	pthread_mutexattr_t recursive; // Envoy may answer a call at once.
 	pthread_mutexattr_init(&recursive);
 	pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
 	pthread_mutex_init(&plugins_lock, &recursive);
-	init_shared_data();
+	if (!init_shared_data()) {
+		return;
+	}
 	Z_weir_init_module();
 	install_fault_handlers();
 	start_ticker();
+	host_started = true;
 }
 
 // The version of the interface: the hash of abi.h. Later versions of Envoy warn of it, and run the
@@ -47,7 +52,7 @@ static void start_host(void) {
 EXPORT const char *envoy_dynamic_module_on_program_init(void) {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_once(&once, start_host);
-	return ABI_HASH;
+	return host_started ? ABI_HASH : NULL; // Envoy refuses a module without a version.
 }
 
 static text copy_text(envoy_bytes from) {
@@ -82,7 +87,7 @@ static bool start_in(instance *i, plugin *p) {
 }
 
 // start_plugin starts a plugin in the main thread's instance and, if the module takes its configuration
-// there, in the workers' instances. An instance that cannot start it tries again with a request.
+// there, in the workers' instances. An instance that has a fault in its start tries again with a request.
 static bool start_plugin(plugin *p) {
 	instance *own = instance_of_thread();
 	if (own == NULL || !start_in(own, p)) {
@@ -116,9 +121,9 @@ EXPORT const void *envoy_dynamic_module_on_http_filter_config_new(
 	}
 	p->loading = true;
 	define_known_metrics(p);
-	bool started = start_plugin(p);
+	bool taken = start_plugin(p);
 	p->loading = false;
-	if (!started) {
+	if (!taken) {
 		free_plugin(p);
 		return NULL;
 	}

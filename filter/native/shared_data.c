@@ -9,7 +9,7 @@
 typedef struct entry {
 	struct entry *next;
 	uint32_t hash;
-	uint32_t cas; // changes with each write, never 0
+	uint32_t cas; // changes with each write; never 0 then
 	uint32_t key_length, length, capacity;
 	char *value;
 	char key[];
@@ -28,12 +28,13 @@ typedef struct part {
 static const module_bytes parts_key = {"weir.shared_data.1", 18};
 static part *parts;
 
-// init_shared_data finds the parts of an earlier build in this process, or makes them.
-void init_shared_data(void) {
+// init_shared_data finds the parts of an earlier build in this process, or makes them. It reports false
+// without memory.
+bool init_shared_data(void) {
 	void *found = NULL;
 	if (envoy_dynamic_module_callback_get_shared_data(parts_key, &found) && found != NULL) {
 		parts = found;
-		return;
+		return true;
 	}
 	parts = calloc(PARTS, sizeof *parts);
 	for (size_t i = 0; parts != NULL && i < PARTS; i++) {
@@ -41,16 +42,14 @@ void init_shared_data(void) {
 		parts[i].lists_count = FIRST_LISTS;
 		parts[i].lists = calloc(FIRST_LISTS, sizeof *parts[i].lists);
 		if (parts[i].lists == NULL) {
-			abort(); // Envoy has just been started.
+			return false;
 		}
 	}
-	if (parts == NULL || !envoy_dynamic_module_callback_register_shared_data(parts_key, parts)) {
-		abort();
-	}
+	return parts != NULL && envoy_dynamic_module_callback_register_shared_data(parts_key, parts);
 }
 
-// hash_key is FNV-1a, mixed once more. The module hashes what clients choose with a secret before it
-// makes keys, so that nobody can aim at one list.
+// hash_key is FNV-1a, mixed once more. The module hashes values of clients with a secret before it makes
+// keys, so that nobody can aim at one list.
 static uint32_t hash_key(const char *key, uint32_t length) {
 	uint32_t h = 2166136261u;
 	for (uint32_t i = 0; i < length; i++) {

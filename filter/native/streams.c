@@ -43,15 +43,17 @@ static void unpause(instance *i, stream *s) {
 	s->paused = false;
 }
 
-// forget_paused lets all paused streams be decided again, because their instance is gone. It needs
-// the lock.
+// forget_paused lets paused streams that are not decided yet be decided again, because their instance
+// is gone. It needs the lock.
 void forget_paused(instance *i) {
 	for (size_t n = 0; n < sizeof i->paused / sizeof i->paused[0]; n++) {
 		for (stream *s = i->paused[n], *next; s != NULL; s = next) {
 			next = s->next;
 			s->paused = false;
-			free_outcome(&s->outcome);
-			s->outcome.again = true;
+			if (s->outcome.reply == NULL && !s->outcome.resume) { // It has not been decided.
+				free_outcome(&s->outcome);
+				s->outcome.again = true;
+			}
 			envoy_dynamic_module_callback_http_filter_scheduler_commit(s->scheduler, 0);
 		}
 		i->paused[n] = NULL;
@@ -86,7 +88,7 @@ static bool decide(instance *i, stream *s) {
 		return false;
 	}
 	s->generation = i->generation;
-	s->context = ++i->contexts;
+	s->context = new_context(i);
 	request q = {r->context, s->context, false};
 	select_stream(i, s);
 	if (!run_module(i, call_request_headers, &q)) {
@@ -98,9 +100,10 @@ static bool decide(instance *i, stream *s) {
 	return true;
 }
 
-// begin decides a request. After a fault a new instance decides it; after a second fault the request
-// passes: a third attempt would only take more time.
-static void begin(stream *s) {
+// begin decides a request and returns its outcome, or reports that the request waits. After a fault a
+// new instance decides it; after a second fault the request passes: a third attempt would only take
+// more time.
+static bool begin(stream *s, outcome *o) {
 	instance *i = s->instance;
 	int64_t now = microseconds();
 	atomic_store_explicit(&i->busy, now, memory_order_relaxed); // It need not be exact.
@@ -113,13 +116,20 @@ static void begin(stream *s) {
 	for (int attempt = 0; attempt < 2 && !decide(i, s); attempt++) {
 		free_outcome(&s->outcome);
 	}
+	bool waits = s->paused;
+	*o = waits ? (outcome){0} : s->outcome;
+	if (!waits) {
+		s->outcome = (outcome){0};
+	}
 	unlock_instance(i);
+	return waits;
 }
 
 // take_outcome returns a stream's outcome, and reports whether the stream waits for another one.
-static bool take_outcome(stream *s, outcome *o) {
+static bool take_outcome(void *envoy, stream *s, outcome *o) {
 	instance *i = s->instance;
 	lock_instance(i);
+	s->envoy = envoy;
 	*o = s->outcome;
 	s->outcome = (outcome){0};
 	if (o->reply != NULL || o->resume) {
@@ -139,12 +149,10 @@ envoy_dynamic_module_on_http_filter_request_headers(void *envoy, const void *mod
 	if (s->instance == NULL) {
 		return envoy_dynamic_module_type_on_http_filter_request_headers_status_Continue;
 	}
-	begin(s);
-	outcome o = s->outcome; // No other thread sees a stream that does not wait.
-	if (s->paused) {
+	outcome o;
+	if (begin(s, &o)) {
 		return envoy_dynamic_module_type_on_http_filter_request_headers_status_StopAllIterationAndWatermark;
 	}
-	s->outcome = (outcome){0};
 	return carry_out(s, &o) ? envoy_dynamic_module_type_on_http_filter_request_headers_status_StopIteration
 				: envoy_dynamic_module_type_on_http_filter_request_headers_status_Continue;
 }
@@ -153,9 +161,8 @@ envoy_dynamic_module_on_http_filter_request_headers(void *envoy, const void *mod
 EXPORT void envoy_dynamic_module_on_http_filter_scheduled(void *envoy, const void *module, uint64_t event) {
 	(void)event;
 	stream *s = (stream *)module;
-	s->envoy = envoy;
 	outcome o;
-	bool waits = take_outcome(s, &o);
+	bool waits = take_outcome(envoy, s, &o);
 	if (s->ended || s->replied) {
 		free_outcome(&o);
 		return;
@@ -163,8 +170,7 @@ EXPORT void envoy_dynamic_module_on_http_filter_scheduled(void *envoy, const voi
 	bool goes_on = o.resume;
 	if (o.again) {
 		free_outcome(&o);
-		begin(s);
-		waits = take_outcome(s, &o);
+		waits = begin(s, &o);
 		goes_on = !waits;
 	}
 	if (!carry_out(s, &o) && goes_on && !waits) {
@@ -190,8 +196,8 @@ static void tell(void *envoy, stream *s, void (*call)(instance *, void *)) {
 	if (i == NULL || s->ended) {
 		return;
 	}
-	s->envoy = envoy;
 	lock_instance(i);
+	s->envoy = envoy;
 	if (holds(i, s)) {
 		select_stream(i, s);
 		run_module(i, call, s);

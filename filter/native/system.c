@@ -97,7 +97,7 @@ u32 Z_wasi_snapshot_preview1Z_environ_get(wasi *w, u32 list_at, u32 at) {
 	return SUCCESS;
 }
 
-// The module writes only what its runtime says before it ends.
+// The module writes only the last words of its runtime.
 u32 Z_wasi_snapshot_preview1Z_fd_write(wasi *w, u32 file, u32 list_at, u32 count, u32 written_at) {
 	instance *i = (instance *)w;
 	uint32_t written = 0;

@@ -24,19 +24,24 @@ int64_t microseconds(void) {
 	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-// note_due notes the earliest tick of an instance, and wakes the ticker if it sleeps longer. It needs
-// the instance's lock.
-void note_due(instance *i) {
-	int64_t due = NEVER;
-	for (const root *r = i->roots; r != NULL; r = r->next) {
-		due = r->due < due ? r->due : due;
-	}
+// set_due sets when an instance next needs the main thread, and wakes the ticker if it sleeps longer.
+// It needs the instance's lock.
+void set_due(instance *i, int64_t due) {
 	i->due = due;
 	if (due < sleeps_until) {
 		pthread_mutex_lock(&ticker_lock);
 		pthread_cond_signal(&ticker_wakes);
 		pthread_mutex_unlock(&ticker_lock);
 	}
+}
+
+// note_due notes the earliest tick of an instance. It needs the instance's lock.
+void note_due(instance *i) {
+	int64_t due = NEVER;
+	for (const root *r = i->roots; r != NULL; r = r->next) {
+		due = r->due < due ? r->due : due;
+	}
+	set_due(i, due);
 }
 
 // set_tick sets the period of a plugin's ticks, which begins now; 0 ends them. It needs the lock.
@@ -160,7 +165,10 @@ void start_ticker(void) {
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
 	pthread_cond_init(&ticker_wakes, &clock);
 	pthread_t thread;
-	if (pthread_create(&thread, NULL, run_ticker, NULL) == 0) {
-		pthread_detach(thread);
+	if (pthread_create(&thread, NULL, run_ticker, NULL) != 0) {
+		write_log(envoy_dynamic_module_type_log_level_Critical,
+			"weir: cannot start a thread: threads without requests do no work in time; raise the limit of threads");
+		return;
 	}
+	pthread_detach(thread);
 }

@@ -1,5 +1,5 @@
-// Callbacks that Envoy wants every module to have, and that never come for this one: it makes no
-// calls of streams, and is not the last filter.
+// Callbacks that Envoy wants every module to have, and that this one does not use: it makes no calls of
+// streams, and is not the last filter.
 #include "host.h"
 
 #define EXPORT __attribute__((visibility("default")))

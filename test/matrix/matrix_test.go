@@ -1,7 +1,7 @@
 // Package matrix runs one and the same built filter in several versions of Envoy, with a real
 // control plane and a real Redis. `make test` runs the oldest and the newest, `make matrix` all,
-// `make test-arm64` the newest for arm64, `make test-native` all with the native host. The last three
-// write tables of docs/run/compatibility.md.
+// `make test-arm64` the newest for arm64, `make test-native` all with the native host. The last
+// three write tables of docs/run/compatibility.md.
 package matrix
 
 import (
