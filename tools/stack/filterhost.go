@@ -2,6 +2,7 @@ package stack
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,7 +66,7 @@ func (h FilterHost) Configure(config, wasm string) (string, error) {
 		return "", fmt.Errorf("cannot read Envoy's configuration: %w", err)
 	}
 	if len(document.Content) == 0 {
-		return "", fmt.Errorf("Envoy's configuration is empty")
+		return "", errors.New("the configuration of Envoy is empty")
 	}
 	if err := replaceFilters(&document, wasm); err != nil {
 		return "", err
