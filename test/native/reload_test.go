@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -59,10 +60,12 @@ func TestReloadsLeaveNothingBehind(t *testing.T) {
 			}
 		}
 		if n == reloads/5 {
+			awaitDrained(t, e)
 			before.memory, before.descriptors = residentMemory(t, e.PID()), count(t, e.PID(), "fd")
 			before.threads = count(t, e.PID(), "task")
 		}
 	}
+	awaitDrained(t, e)
 	grown := residentMemory(t, e.PID()) - before.memory
 	descriptors, threads := count(t, e.PID(), "fd"), count(t, e.PID(), "task")
 	t.Logf("%d reloads: over the last four fifths memory grew by %d KiB; descriptors %d before, %d now; threads %d, %d",
@@ -110,6 +113,23 @@ func replace(t *testing.T, file, content string) {
 	}
 	if err := os.Rename(file+".new", file); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// awaitDrained waits until no replaced listener is left: it keeps its sockets while it drains.
+func awaitDrained(t *testing.T, e *stack.Envoy) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		content, err := e.Admin(t.Context(), "/stats?filter=^listener_manager.total_.*_draining$")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(`: [1-9]`).Match(content) && len(content) > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("Envoy has\n%s", content)
+		}
 	}
 }
 
