@@ -4,8 +4,6 @@
 
 #include "headers.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 // A call is a call without an answer yet. Its bytes are in its own block of memory.
 typedef struct call {
 	struct call *next;
@@ -37,14 +35,9 @@ static call *copy_call(
 	c->headers = (module_header *)(c + 1);
 	c->header_count = count;
 	char *bytes = (char *)(c + 1) + lines;
-	memcpy(bytes, block, block_length);
-	list_headers(bytes, count, c->headers);
-	bytes += block_length;
-	memcpy(bytes, cluster.ptr, cluster.length);
-	c->cluster = (module_bytes){bytes, cluster.length};
-	bytes += cluster.length;
-	memcpy(bytes, body.ptr, body.length);
-	c->body = (module_bytes){bytes, body.length};
+	list_headers(move_in(&bytes, block, block_length).ptr, count, c->headers);
+	c->cluster = move_in(&bytes, cluster.ptr, cluster.length);
+	c->body = move_in(&bytes, body.ptr, body.length);
 	return c;
 }
 
@@ -82,16 +75,11 @@ u32 Z_envZ_proxy_http_call(struct Z_env_instance_t *env, u32 cluster_at, u32 clu
 	return OK;
 }
 
-// A delivery is an answer on its way to the module.
-typedef struct delivery {
-	const call *call;
-	uint32_t header_count, body_length;
-} delivery;
-
 static void call_answer(instance *i, void *argument) {
-	const delivery *d = argument;
+	const call *c = argument;
+	const answer *a = i->answer;
 	Z_weirZ_proxy_on_http_call_response(
-		&i->module, d->call->context, d->call->number, d->header_count, d->body_length, 0);
+		&i->module, c->context, c->number, (uint32_t)a->header_count, (uint32_t)a->body_length, 0);
 }
 
 // deliver gives the module the answer to a call, NULL if there is none, and frees the call. An answer
@@ -99,19 +87,12 @@ static void call_answer(instance *i, void *argument) {
 static void deliver(call *c, const answer *a) {
 	static const answer none;
 	instance *i = c->instance;
-	delivery d = {c, a != NULL ? (uint32_t)a->header_count : 0, 0};
-	for (size_t n = 0; a != NULL && n < a->chunk_count; n++) {
-		d.body_length += (uint32_t)a->chunks[n].length;
-	}
 	lock_instance(i);
-	root *r = i->alive && i->generation == c->generation ? i->roots : NULL;
-	while (r != NULL && r->context != c->context) {
-		r = r->next;
-	}
+	root *r = i->alive && i->generation == c->generation ? find_context(i, c->context) : NULL;
 	if (r != NULL) {
 		i->root = r;
 		i->answer = a != NULL ? a : &none;
-		run_module(i, call_answer, &d);
+		run_module(i, call_answer, c);
 	}
 	unlock_instance(i);
 	free(c);
@@ -207,7 +188,10 @@ EXPORT void envoy_dynamic_module_on_http_filter_config_http_callout_done(void *e
 	if (c == NULL) {
 		return;
 	}
-	answer a = {headers, count, chunks, chunk_count};
+	answer a = {headers, count, chunks, chunk_count, 0};
+	for (size_t n = 0; n < chunk_count; n++) {
+		a.body_length += chunks[n].length;
+	}
 	deliver(c, result == envoy_dynamic_module_type_http_callout_result_Success ? &a : NULL);
 	send_calls(); // The module often answers an answer with a call.
 }

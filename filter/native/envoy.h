@@ -9,6 +9,9 @@
 
 #include "abi.h"
 
+// A function that Envoy finds in the file.
+#define EXPORT __attribute__((visibility("default")))
+
 typedef envoy_dynamic_module_type_module_buffer module_bytes;
 typedef envoy_dynamic_module_type_envoy_buffer envoy_bytes;
 typedef envoy_dynamic_module_type_envoy_http_header envoy_header;

@@ -45,6 +45,14 @@ void list_headers(const char *block, uint32_t count, module_header *to) {
 	}
 }
 
+// move_in copies bytes to a place, returns the copy and sets the place behind it.
+module_bytes move_in(char **to, const char *bytes, size_t length) {
+	memcpy(*to, bytes, length);
+	module_bytes copy = {*to, length};
+	*to += length;
+	return copy;
+}
+
 // write_headers writes headers into a block of size bytes.
 static void write_headers(char *block, const envoy_header *headers, uint32_t count) {
 	memcpy(block, &count, sizeof count);
@@ -115,13 +123,11 @@ u32 Z_envZ_proxy_get_header_map_pairs(struct Z_env_instance_t *env, u32 map, u32
 	for (size_t n = 0; n < count; n++) {
 		length += headers[n].key_length + headers[n].value_length + 2;
 	}
-	uint32_t at = length <= INT32_MAX ? Z_weirZ_malloc(&i->module, (uint32_t)length) : 0;
-	if (at == 0) {
+	char *block = new_bytes(i, length, block_at, length_at);
+	if (block == NULL) {
 		return INTERNAL_FAILURE;
 	}
-	write_headers(bytes_at(i, at, (uint32_t)length), headers, (uint32_t)count);
-	put_number(i, block_at, at);
-	put_number(i, length_at, (uint32_t)length);
+	write_headers(block, headers, (uint32_t)count);
 	return OK;
 }
 
@@ -190,14 +196,9 @@ static reply *copy_reply(const char *block, uint32_t count, uint32_t block_lengt
 	r->headers = (module_header *)(r + 1) + GRPC_LINES;
 	r->header_count = count;
 	char *bytes = (char *)(r + 1) + lines;
-	memcpy(bytes, block, block_length);
-	list_headers(bytes, count, r->headers);
-	bytes += block_length;
-	memcpy(bytes, body.ptr, body.length);
-	r->body = (module_bytes){bytes, body.length};
-	bytes += body.length;
-	memcpy(bytes, details.ptr, details.length);
-	r->details = (module_bytes){bytes, details.length};
+	list_headers(move_in(&bytes, block, block_length).ptr, count, r->headers);
+	r->body = move_in(&bytes, body.ptr, body.length);
+	r->details = move_in(&bytes, details.ptr, details.length);
 	return r;
 }
 
@@ -242,24 +243,16 @@ u32 Z_envZ_proxy_set_effective_context(struct Z_env_instance_t *env, u32 context
 // return_answer_body returns the whole body of the answer that the module is told of.
 static uint32_t return_answer_body(instance *i, u32 at, u32 length_at) {
 	const answer *a = i->answer;
-	uint64_t length = 0;
-	for (size_t n = 0; a != NULL && n < a->chunk_count; n++) {
-		length += a->chunks[n].length;
-	}
-	if (length == 0) {
+	if (a == NULL || a->body_length == 0) {
 		return NOT_FOUND;
 	}
-	uint32_t to = length <= INT32_MAX ? Z_weirZ_malloc(&i->module, (uint32_t)length) : 0;
-	if (to == 0) {
+	char *bytes = new_bytes(i, a->body_length, at, length_at);
+	if (bytes == NULL) {
 		return INTERNAL_FAILURE;
 	}
-	char *bytes = bytes_at(i, to, (uint32_t)length);
 	for (size_t n = 0; n < a->chunk_count; n++) {
-		memcpy(bytes, a->chunks[n].ptr, a->chunks[n].length);
-		bytes += a->chunks[n].length;
+		move_in(&bytes, a->chunks[n].ptr, a->chunks[n].length);
 	}
-	put_number(i, at, to);
-	put_number(i, length_at, (uint32_t)length);
 	return OK;
 }
 

@@ -7,5 +7,6 @@
 
 uint32_t count_headers(const char *block, uint32_t length);
 void list_headers(const char *block, uint32_t count, module_header *to);
+module_bytes move_in(char **to, const char *bytes, size_t length);
 
 #endif

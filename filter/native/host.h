@@ -6,8 +6,9 @@
 // its calls. A function that needs the lock says so.
 //
 // Order: the module calls only the functions of this host, and no call to Envoy that the host makes
-// while the module runs calls back. Replies and resumptions wait until the module has returned and the lock is free, see outcome.
-// So the module is never entered twice, and a fault ends one callback of the module and no other code.
+// while the module runs calls back. Replies and resumptions wait until the module has returned and the
+// lock is free, see outcome. So the module is never entered twice, and a fault ends one callback of the
+// module and no other code.
 #ifndef WEIR_HOST_H
 #define WEIR_HOST_H
 
@@ -64,6 +65,7 @@ typedef struct answer {
 	size_t header_count;
 	const envoy_bytes *chunks;
 	size_t chunk_count;
+	size_t body_length; // of all chunks
 } answer;
 
 // An instance is a running module. There is one for each thread of Envoy, for ever.
@@ -146,9 +148,11 @@ root *root_of(instance *i, plugin *p);
 root *find_root(instance *i, const plugin *p);
 bool start_root(instance *i, root *r);
 void remove_root(instance *i, root *r);
+root *find_context(instance *i, uint32_t context);
 uint32_t new_context(instance *i);
 char *bytes_at(instance *i, uint32_t at, uint32_t length);
 void put_number(instance *i, uint32_t at, uint32_t value);
+char *new_bytes(instance *i, size_t length, uint32_t at, uint32_t length_at);
 uint32_t return_bytes(instance *i, const void *bytes, size_t length, uint32_t at, uint32_t length_at);
 
 // plugins.c: the plugins.

@@ -91,8 +91,8 @@ bool start_instance(instance *i) {
 // A dead instance starts anew after this time without a request, in microseconds.
 #define RESTART_AFTER 100000
 
-// drop_instance frees an instance's module after a fault. Its paused streams are decided again. It
-// needs the lock.
+// drop_instance frees an instance's module after a fault. Paused streams that are not decided yet are
+// decided again. It needs the lock.
 void drop_instance(instance *i) {
 	i->alive = false;
 	wasm_rt_free_memory(&i->module.w2c_memory);
@@ -111,6 +111,15 @@ void drop_instance(instance *i) {
 root *find_root(instance *i, const plugin *p) {
 	root *r = i->roots;
 	while (r != NULL && r->plugin != p) {
+		r = r->next;
+	}
+	return r;
+}
+
+// find_context returns the root with a context, NULL if there is none. It needs the lock.
+root *find_context(instance *i, uint32_t context) {
+	root *r = i->roots;
+	while (r != NULL && r->context != context) {
 		r = r->next;
 	}
 	return r;
@@ -150,14 +159,9 @@ typedef struct start {
 // many requests the numbers begin again. It needs the lock.
 uint32_t new_context(instance *i) {
 	uint32_t n;
-	const root *r;
 	do {
 		n = ++i->contexts;
-		r = i->roots;
-		while (r != NULL && r->context != n) {
-			r = r->next;
-		}
-	} while (n == 0 || r != NULL || find_paused(i, n) != NULL);
+	} while (n == 0 || find_context(i, n) != NULL || find_paused(i, n) != NULL);
 	return n;
 }
 
@@ -222,21 +226,29 @@ void put_number(instance *i, uint32_t at, uint32_t value) {
 	memcpy(bytes_at(i, at, sizeof value), &value, sizeof value);
 }
 
-// return_bytes gives the module bytes: in memory that it allocates, whose address and length it finds
-// at the two places.
-uint32_t return_bytes(instance *i, const void *bytes, size_t length, uint32_t at, uint32_t length_at) {
-	uint32_t to = 0;
-	if (length > UINT32_MAX) {
-		return INTERNAL_FAILURE;
-	}
-	if (length > 0) {
-		to = Z_weirZ_malloc(&i->module, (uint32_t)length);
-		if (to == 0) {
-			return INTERNAL_FAILURE;
-		}
-		memcpy(bytes_at(i, to, (uint32_t)length), bytes, length);
+// new_bytes returns memory that the module allocates, NULL without memory. The module finds its address
+// and its length at the two places.
+char *new_bytes(instance *i, size_t length, uint32_t at, uint32_t length_at) {
+	uint32_t to = length <= INT32_MAX ? Z_weirZ_malloc(&i->module, (uint32_t)length) : 0;
+	if (to == 0) {
+		return NULL;
 	}
 	put_number(i, at, to);
 	put_number(i, length_at, (uint32_t)length);
+	return bytes_at(i, to, (uint32_t)length);
+}
+
+// return_bytes gives the module bytes as new_bytes does; without bytes the address is 0.
+uint32_t return_bytes(instance *i, const void *bytes, size_t length, uint32_t at, uint32_t length_at) {
+	if (length == 0) {
+		put_number(i, at, 0);
+		put_number(i, length_at, 0);
+		return OK;
+	}
+	char *to = new_bytes(i, length, at, length_at);
+	if (to == NULL) {
+		return INTERNAL_FAILURE;
+	}
+	memcpy(to, bytes, length);
 	return OK;
 }

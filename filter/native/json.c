@@ -8,14 +8,13 @@
 
 enum { DEEPEST = 32, LONGEST = 1 << 20, LONGEST_NUMBER = 64 };
 
-// A cursor is a place in a text. After a mistake in the text it is at the end.
+// A cursor is a place in a text. Functions that read report false for a mistake in it.
 typedef struct cursor {
 	const char *at, *end;
-	bool wrong;
 } cursor;
 
 // append adds bytes to a buffer, and reports false if it would become too long.
-bool append(buffer *b, const void *bytes, size_t length) {
+static bool append(buffer *b, const void *bytes, size_t length) {
 	if (length > LONGEST - b->length) {
 		return false;
 	}
@@ -33,11 +32,6 @@ bool append(buffer *b, const void *bytes, size_t length) {
 	}
 	b->length += length;
 	return true;
-}
-
-static void fail(cursor *c) {
-	c->wrong = true;
-	c->at = c->end;
 }
 
 // peek skips spaces and returns the next byte, 0 at the end.
@@ -58,20 +52,19 @@ static bool take(cursor *c, char want) {
 }
 
 // read_hex reads the four digits of an escape.
-static uint32_t read_hex(cursor *c) {
-	uint32_t n = 0;
+static bool read_hex(cursor *c, uint32_t *n) {
+	*n = 0;
 	for (int i = 0; i < 4; i++) {
 		char d = c->at < c->end ? *c->at++ : 0;
 		if (d >= '0' && d <= '9') {
-			n = n * 16 + (uint32_t)(d - '0');
+			*n = *n * 16 + (uint32_t)(d - '0');
 		} else if ((d | 32) >= 'a' && (d | 32) <= 'f') {
-			n = n * 16 + (uint32_t)((d | 32) - 'a' + 10);
+			*n = *n * 16 + (uint32_t)((d | 32) - 'a' + 10);
 		} else {
-			fail(c);
-			return 0;
+			return false;
 		}
 	}
-	return n;
+	return true;
 }
 
 // append_rune appends a character in UTF-8.
@@ -108,16 +101,18 @@ static bool read_escape(cursor *c, buffer *to) {
 		const char *found = e != 0 ? strchr(from, e) : NULL;
 		return found != NULL && append(to, &into[found - from], 1);
 	}
-	uint32_t r = read_hex(c);
+	uint32_t r, low;
+	if (!read_hex(c, &r)) {
+		return false;
+	}
 	if (r >= 0xd800 && r < 0xdc00 && c->end - c->at >= 6 && c->at[0] == '\\' && c->at[1] == 'u') {
 		c->at += 2;
-		uint32_t low = read_hex(c);
-		if (low < 0xdc00 || low >= 0xe000) {
+		if (!read_hex(c, &low) || low < 0xdc00 || low >= 0xe000) {
 			return false;
 		}
 		r = 0x10000 + ((r - 0xd800) << 10) + (low - 0xdc00);
 	}
-	return !c->wrong && append_rune(to, r);
+	return append_rune(to, r);
 }
 
 // read_string reads a string.
@@ -260,7 +255,7 @@ static bool enter(cursor *c, const char *name, size_t length) {
 // find_json appends the value at a path, whose names are separated by zeros, and reports false if the
 // text has none there.
 bool find_json(const char *json, size_t length, const char *path, size_t path_length, buffer *to) {
-	cursor c = {json, json + length, false};
+	cursor c = {json, json + length};
 	const char *end = path + path_length;
 	while (path <= end) {
 		const char *zero = memchr(path, 0, (size_t)(end - path));
@@ -270,5 +265,5 @@ bool find_json(const char *json, size_t length, const char *path, size_t path_le
 		}
 		path += n + 1;
 	}
-	return read_value(&c, to, 0) && !c.wrong;
+	return read_value(&c, to, 0);
 }

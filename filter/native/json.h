@@ -11,7 +11,6 @@ typedef struct buffer {
 	size_t length, room;
 } buffer;
 
-bool append(buffer *b, const void *bytes, size_t length);
 bool find_json(const char *json, size_t length, const char *path, size_t path_length, buffer *to);
 
 #endif

@@ -42,7 +42,7 @@ static const family late[] = {
 	{.kind = COUNTER, .name = "weir.faults"},
 };
 
-enum { LATE = sizeof late / sizeof late[0] };
+enum { LATE = sizeof late / sizeof late[0], FAULTS = LATE - 1 };
 
 // A metric is a name that an instance has defined. The module's number of it is its place.
 typedef struct metric {
@@ -78,17 +78,13 @@ static const change in_request[] = {
 	[RECORD] = envoy_dynamic_module_callback_http_filter_record_histogram_value,
 };
 
-// outside_request returns the function for a change outside of a request, NULL before Envoy 1.39.
-static change outside_request(how h) {
-	switch (h) {
-	case ADD_TO_COUNTER: return envoy_dynamic_module_callback_http_filter_config_increment_counter;
-	case ADD_TO_GAUGE: return envoy_dynamic_module_callback_http_filter_config_increment_gauge;
-	case TAKE_FROM_GAUGE: return envoy_dynamic_module_callback_http_filter_config_decrement_gauge;
-	case SET_GAUGE: return envoy_dynamic_module_callback_http_filter_config_set_gauge;
-	case RECORD: return envoy_dynamic_module_callback_http_filter_config_record_histogram_value;
-	}
-	return NULL;
-}
+static const change outside_request[] = {
+	[ADD_TO_COUNTER] = envoy_dynamic_module_callback_http_filter_config_increment_counter,
+	[ADD_TO_GAUGE] = envoy_dynamic_module_callback_http_filter_config_increment_gauge,
+	[TAKE_FROM_GAUGE] = envoy_dynamic_module_callback_http_filter_config_decrement_gauge,
+	[SET_GAUGE] = envoy_dynamic_module_callback_http_filter_config_set_gauge,
+	[RECORD] = envoy_dynamic_module_callback_http_filter_config_record_histogram_value,
+};
 
 // A place is where a change is made: in a stream's request, or outside of one.
 typedef struct place {
@@ -110,7 +106,7 @@ static bool tell_envoy(place p, metric *m, how h, uint64_t value) {
 	if (p.plugin == NULL || m->family >= p.plugin->metric_count) {
 		return false;
 	}
-	change f = p.stream != NULL ? in_request[h] : outside_request(h);
+	change f = p.stream != NULL ? in_request[h] : outside_request[h];
 	if (f == NULL) {
 		return false;
 	}
@@ -186,8 +182,8 @@ void flush_metrics(const stream *s) {
 		flush_metric(p, &metrics[n]);
 	}
 	uint64_t count = atomic_exchange(&faults, 0);
-	if (count > 0 && LATE <= p.plugin->metric_count) {
-		metric m = {.family = LATE - 1};
+	if (count > 0 && FAULTS < p.plugin->metric_count) {
+		metric m = {.family = FAULTS};
 		tell_envoy(p, &m, ADD_TO_COUNTER, count);
 	}
 	pthread_mutex_unlock(&lock);

@@ -3,8 +3,6 @@
 
 #include "host.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 // Who holds plugins_lock may take an instance's lock, but not the other way round.
 pthread_mutex_t plugins_lock;
 plugin *plugins;

@@ -3,8 +3,6 @@
 
 #include "host.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 // Paused streams are found by context: ticks and answers select them.
 static stream **list_of(instance *i, uint32_t context) {
 	return &i->paused[context % (sizeof i->paused / sizeof i->paused[0])];

@@ -2,8 +2,6 @@
 // streams, and is not the last filter.
 #include "host.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 EXPORT const void *envoy_dynamic_module_on_http_filter_per_route_config_new(
 	envoy_bytes name, envoy_bytes configuration) {
 	(void)name, (void)configuration;
