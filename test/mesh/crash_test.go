@@ -64,7 +64,7 @@ func aModuleThatCrashes(t *testing.T, m *mesh) {
 				url: "file://" + written(t, crashing())}.wasmPlugin())
 			p := g.run(t, g.gateway(), g.port)
 			p.crashes = true
-			p.listens(t)
+			g.settle(p)
 			// Each worker has a virtual machine of its own, which has to crash first.
 			counts(t, 50, p.url("/"))
 			if got := counts(t, 20, p.url("/")); got[want] != 20 {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -94,8 +95,9 @@ func aGateway(t *testing.T, filter string) *gatewayWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.admin = w.adminPort
 	w.watch(t)
-	w.listens(t)
+	w.settle(hasFilter("/default/weir/"))
 	return w
 }
 
@@ -277,11 +279,13 @@ func withInline(t *testing.T, config string) string {
 // An edit keeps the buckets; another name of the policy is another vm_id, which begins anew.
 func TestEnvoyGatewayKeepsBuckets(t *testing.T) {
 	w := aGateway(t, withInline(t, withProbe("kept", quota, "one")))
+	w.settle(hasFilter("/default/weir/", `/one\"`))
 	awaitProbe(t, w.proxy, "one")
 	if got := counts(t, 60, w.url("/")); got[200] != 60 {
 		t.Fatalf("before the edit: %v", got)
 	}
 	w.write("resources/filter.yaml", withInline(t, withProbe("kept", quota, "two")))
+	w.settle(hasFilter("/default/weir/", `/two\"`))
 	awaitProbe(t, w.proxy, "two")
 	if got := counts(t, 60, w.url("/")); got[200] != 40 {
 		t.Errorf("after the edit: %v, want the 40 that are left", got)
@@ -291,9 +295,9 @@ func TestEnvoyGatewayKeepsBuckets(t *testing.T) {
 	if err := os.Remove(filepath.Join(w.dir, "resources/filter.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	awaitAnswer(t, "no filter", w.url("/"),
-		func(a answer) bool { return a.status == http.StatusOK && a.policy() == "" })
+	w.settle(hasNoFilter("envoyextensionpolicy"))
 	w.write("resources/renamed.yaml", renamed)
+	w.settle(hasFilter("/default/renamed/", `/three\"`))
 	awaitProbe(t, w.proxy, "three")
 	limits(t, w.url("/"), "kept", quota)
 }
@@ -337,8 +341,7 @@ func TestEnvoyGatewayOwnLimits(t *testing.T) {
 	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "weir" })
 	own := gatewayPage(t, "BackendTrafficPolicy")
 	w.write("resources/own.yaml", own)
-	awaitAnswer(t, "Envoy's own limit", w.url("/"),
-		func(answer) bool { return w.hasFilter("envoy.filters.http.local_ratelimit") })
+	w.settle(hasFilter("envoy.filters.http.local_ratelimit"))
 	statuses, byWeir := map[int]int{}, 0
 	for range 200 {
 		a, err := ask(w.url("/"))
@@ -362,22 +365,28 @@ func TestEnvoyGatewayOwnLimits(t *testing.T) {
 	})
 }
 
-// hasFilter reports whether Envoy runs with a filter of that name.
-func (w *gatewayWorld) hasFilter(name string) bool {
+// settle waits until the Envoy runs with a configuration for which the conditions hold.
+func (w *gatewayWorld) settle(conditions ...condition) {
 	w.t.Helper()
+	w.settles(w.t, w.upstream, conditions...)
+}
+
+// adminPort reads the port that the last Envoy has written into a file. The folders of Envoys have
+// the time of their start as their name.
+func (w *gatewayWorld) adminPort() (int, error) {
 	paths, err := filepath.Glob(filepath.Join(w.dir, "run/*/admin-address.txt"))
 	if err != nil || len(paths) == 0 {
-		return false
+		return 0, errors.Join(err, errors.New("Envoy has not written the address of its administration"))
 	}
-	address, err := os.ReadFile(paths[0])
+	address, err := os.ReadFile(slices.Max(paths))
 	if err != nil {
-		return false
+		return 0, err
 	}
-	if _, _, err := net.SplitHostPort(strings.TrimSpace(string(address))); err != nil {
-		return false
+	_, port, err := net.SplitHostPort(strings.TrimSpace(string(address)))
+	if err != nil {
+		return 0, err
 	}
-	dump, err := ask("http://" + strings.TrimSpace(string(address)) + "/config_dump")
-	return err == nil && strings.Contains(dump.body, `"name": "`+name)
+	return strconv.Atoi(port)
 }
 
 // gatewayDefinitions returns the schemas of Gateway API and Envoy Gateway, which come as a chart.

@@ -125,10 +125,11 @@ func (g *ground) runAgent(w workload, registry string) *proxy {
 		t.Fatalf("pilot-agent needs this folder: %v", err)
 	}
 	dir := t.TempDir()
-	p := &proxy{port: g.port, admin: kubetest.FreePort(t)}
+	admin := kubetest.FreePort(t)
+	p := &proxy{port: g.port, admin: always(admin)}
 	config := encode(t, map[string]any{
 		"discoveryAddress": fmt.Sprintf("127.0.0.1:%d", g.grpc), "controlPlaneAuthPolicy": "NONE",
-		"binaryPath": envoy, "configPath": dir + "/etc", "proxyAdminPort": p.admin, "statusPort": kubetest.FreePort(t),
+		"binaryPath": envoy, "configPath": dir + "/etc", "proxyAdminPort": admin, "statusPort": kubetest.FreePort(t),
 		"proxyBootstrapTemplatePath": sources(t, "istio", "istio.io/istio") +
 			"/tools/packaging/common/envoy_bootstrap.json", "concurrency": 2,
 	})
@@ -155,7 +156,8 @@ func anImageFromARegistry(t *testing.T, m *mesh) {
 	image := serveImage(t, moduleBytes(t))
 	g.store(plugin{name: "weir", pluginName: "weir", url: image.reference}.wasmPlugin())
 	p := g.runAgent(g.gateway(), image.host)
-	p.listens(t)
+	// The agent takes the version out of the plugin.
+	p.settles(t, g.upstream, hasFilter("/image.weir", `"filename":"/`))
 	awaitNode(t, c, "router~10.9.9.9~gw-image")
 	limits(t, p.url("/"), "from-image", quota)
 }
@@ -170,8 +172,10 @@ func anImageThatIsMissing(t *testing.T, m *mesh) {
 			missing := strings.TrimSuffix(image.reference, ":1") + ":2"
 			g.store(plugin{name: "weir", pluginName: "weir", url: missing, failStrategy: strategy}.wasmPlugin())
 			p := g.runAgent(g.gateway(), image.host)
-			p.listens(t)
-			awaitAnswer(t, "an answer", p.url("/"), func(a answer) bool { return a.status == want })
+			p.settles(t, g.upstream, hasFilter("/"+g.namespace+".weir", "envoy.extensions.filters.http.rbac.v3.RBAC"))
+			if got := counts(t, 20, p.url("/")); got[want] != 20 {
+				t.Errorf("%v, want %d", got, want)
+			}
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -202,9 +203,10 @@ func (m *mesh) run(t *testing.T, w workload, port int) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{port: port, admin: kubetest.FreePort(t)}
+	admin := kubetest.FreePort(t)
+	p := &proxy{port: port, admin: always(admin)}
 	config := filepath.Join(t.TempDir(), "envoy.yaml")
-	text := fmt.Sprintf(bootstrap, w.node(), w.name, w.namespace, w.labels, p.admin, m.grpc)
+	text := fmt.Sprintf(bootstrap, w.node(), w.name, w.namespace, w.labels, admin, m.grpc)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -226,6 +228,8 @@ type ground struct {
 	namespace string
 	port      int
 	upstream  *stack.Upstream
+	// plugins are the paths of the plugins in the API.
+	plugins []string
 }
 
 // gatewayManifests route all that comes to a gateway to the upstream. Names of hosts are seen in
@@ -297,7 +301,37 @@ func (g *ground) fill(manifests string, more ...string) string {
 // store applies manifests until the test ends.
 func (g *ground) store(manifests string, more ...string) {
 	g.t.Helper()
-	store(g.t, g.kubernetes, g.fill(manifests, more...))
+	manifests = g.fill(manifests, more...)
+	store(g.t, g.kubernetes, manifests)
+	objects, err := kubetest.Parse(manifests)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for _, o := range objects {
+		if o.Kind() != "WasmPlugin" && o.Kind() != "TrafficExtension" {
+			continue
+		}
+		path, err := g.kubernetes.Path(o)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if !slices.Contains(g.plugins, path) {
+			g.plugins = append(g.plugins, path)
+		}
+	}
+}
+
+// settle waits until the proxy runs with the present version of each plugin.
+func (g *ground) settle(p *proxy, more ...condition) {
+	g.t.Helper()
+	for _, path := range g.plugins {
+		o := g.kubernetes.Get(g.t, path)
+		metadata := o["metadata"].(map[string]any)
+		// istiod gives each plugin the version of its object.
+		version := fmt.Sprintf(`"ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION":"%s"`, metadata["resourceVersion"])
+		more = append(more, hasFilter("/"+o.Namespace()+"."+o.Name(), version))
+	}
+	p.settles(g.t, g.upstream, more...)
 }
 
 // gateway returns the workload that the ground's Gateway selects.
@@ -306,11 +340,11 @@ func (g *ground) gateway() workload {
 		address: "10.9.9.9"}
 }
 
-// start runs the gateway's Envoy and waits until it listens.
-func (g *ground) start() *proxy {
+// start runs the gateway's Envoy and waits until it serves with all plugins.
+func (g *ground) start(more ...condition) *proxy {
 	g.t.Helper()
 	p := g.run(g.t, g.gateway(), g.port)
-	p.listens(g.t)
+	g.settle(p, more...)
 	return p
 }
 

@@ -58,7 +58,7 @@ func istioPageLeadsToARefusal(t *testing.T, m *mesh) {
 			w := g.gateway()
 			w.labels = "istio: ingressgateway"
 			p := g.run(t, w, g.port)
-			p.listens(t)
+			g.settle(p)
 			awaitNode(t, c, "router~10.9.9.9~gw-istio-system")
 			limits(t, p.url("/"), "first", quota)
 		})

@@ -59,7 +59,7 @@ spec:
 	g.store(plugin{name: "before", pluginName: "before", config: inline("all-callers", 10)}.wasmPlugin())
 	g.store(plugin{name: "after", pluginName: "after", phase: "AUTHZ", config: `{policyset: {version: weir/v1, policies: ` +
 		`[{name: by-subject, partition: ["jwt:sub"], limit: {quota: 2, window: 1h}, mode: local}]}}`}.wasmPlugin())
-	p := g.start()
+	p := g.start(hasFilter("envoy.filters.http.jwt_authn"))
 	for _, c := range []struct {
 		authorization string
 		want          int

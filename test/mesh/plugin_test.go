@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/test/support/kubetest"
-	"github.com/weir-proxy/weir/tools/stack"
 )
 
 // Both of Istio's kinds load the filter into a gateway, and a limit that `weir serve` leases holds.
@@ -70,6 +70,7 @@ func editsKeepBuckets(t *testing.T, m *mesh) {
 
 	weir.config = withProbe("kept", quota, "two")
 	g.store(weir.wasmPlugin())
+	g.settle(p)
 	awaitProbe(t, p, "two")
 	if got := counts(t, 40, p.url("/")); got[200] != 40 {
 		t.Fatalf("after the edit: %v", got)
@@ -77,6 +78,7 @@ func editsKeepBuckets(t *testing.T, m *mesh) {
 
 	weir.url, weir.config = "file://"+anotherBuild(t), withProbe("kept", quota, "three")
 	g.store(weir.wasmPlugin())
+	g.settle(p)
 	awaitProbe(t, p, "three")
 	if got := counts(t, 40, p.url("/")); got[200] != 20 || got[429] != 20 {
 		t.Errorf("after the upgrade: %v, want the 20 that are left", got)
@@ -107,6 +109,7 @@ func limitsHoldWithoutIstiod(t *testing.T, m *mesh) {
 	g.store(weir.wasmPlugin())
 
 	m.startIstiod(t)
+	g.settle(p)
 	awaitProbe(t, p, "back")
 	limits(t, p.url("/"), "third", quota)
 }
@@ -145,25 +148,47 @@ func aModuleThatCannotBeLoaded(t *testing.T, m *mesh) {
 			bad := good
 			bad.url = broken
 			g.store(bad.wasmPlugin())
-			p := g.start()
+			p := g.run(t, g.gateway(), g.port)
+			awaitRefusal(t, p, 0)
 			awaitAnswer(t, "an answer", p.url("/"),
 				func(a answer) bool { return a.status == http.StatusInternalServerError })
 
 			g.store(good.wasmPlugin())
-			awaitAnswer(t, "the good module", p.url("/"), func(a answer) bool { return a.policy() == "good" })
-			g.store(bad.wasmPlugin())
-			err := stack.Await(within(t), "the refusal", func(context.Context) error {
-				if !strings.Contains(p.stats(t, "config_fail"), "config_fail: 2") {
-					return fmt.Errorf("Envoy counts %s", p.stats(t, "config_"))
-				}
-				return nil
-			})
+			g.settle(p)
+			refused, err := p.refusals()
 			if err != nil {
-				t.Error(err)
+				t.Fatal(err)
 			}
-			limits(t, p.url("/"), "good", quota-1)
+			g.store(bad.wasmPlugin())
+			awaitRefusal(t, p, refused)
+			limits(t, p.url("/"), "good", quota)
 		})
 	}
+}
+
+// awaitRefusal waits until Envoy has refused more configurations of filters than before.
+func awaitRefusal(t *testing.T, p *proxy, before int) {
+	t.Helper()
+	err := p.AwaitReady(within(t), func(context.Context) error {
+		n, err := p.refusals()
+		if err == nil && n <= before {
+			err = fmt.Errorf("Envoy counts %d", n)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refusals returns the number of configurations of filters that Envoy has refused.
+func (p *proxy) refusals() (int, error) {
+	stats, err := p.ask("/stats?filter=^extension_config_discovery.*config_fail$")
+	if err != nil {
+		return 0, err
+	}
+	_, number, _ := strings.Cut(stats, ": ")
+	return strconv.Atoi(strings.TrimSpace(number))
 }
 
 // Istio leaves vm_id empty, so all plugins of an Envoy share their data. Envoy's name of a plugin
@@ -186,7 +211,7 @@ func twoPluginsOfOneControlPlaneCountTwice(t *testing.T, m *mesh) {
 	g.store(plugin{name: "one", pluginName: "one"}.wasmPlugin())
 	g.store(plugin{name: "two", pluginName: "two", priority: 1}.wasmPlugin())
 	p := g.start()
-	awaitNode(t, c, "router~")
+	awaitNodes(t, c, "router~", 2)
 	if got := counts(t, requests, p.url("/")); got[200] < quota/2 || got[200] > quota/2+1 {
 		t.Errorf("%v, want half of %d", got, quota)
 	}
@@ -215,9 +240,10 @@ spec:
 `)
 	g.store(plugin{name: "weir", pluginName: "weir", config: inline("here", quota)}.wasmPlugin())
 	p := g.start()
+	// istiod knows the plugin now, so the first configuration of this Envoy is the last, too.
 	q := g.run(t, workload{kind: "router", name: "gw-other", namespace: g.namespace, labels: "app: other",
 		address: "10.9.9.10"}, other.port)
-	q.listens(t)
+	q.settles(t, g.upstream)
 	limits(t, p.url("/"), "here", quota)
 	if got := counts(t, requests, q.url("/")); got[200] != requests {
 		t.Errorf("the other gateway: %v, want no limit", got)

@@ -54,7 +54,7 @@ func TestEnvoyGatewayRestartsAnEnvoy(t *testing.T) {
 	}
 	w.awaitSilence()
 	w.write("resources/page.yaml", string(manifests))
-	w.listens(t)
+	w.settle(hasFilter("/default/weir/"))
 	// Only the new Envoy can apply a version that is newer than the old Envoy.
 	apply(restartPolicies + "  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, " +
 		"window: 24h}, mode: local}\n")

@@ -59,7 +59,7 @@ func aSidecarThatDoesNotSeeTheControlPlane(t *testing.T, m *mesh) {
 	g.store(plugin{name: "weir", pluginName: "weir", config: config, match: ", match: [{mode: SERVER}]"}.wasmPlugin())
 	p := g.run(t, workload{kind: "sidecar", name: "shop-1", namespace: g.namespace, labels: "app: sidecar",
 		address: "10.9.9.8"}, g.port)
-	p.listens(t)
+	g.settle(p)
 	if got := counts(t, requests, p.url("/")); got[http.StatusOK] != requests {
 		t.Errorf("without a control plane: %v", got)
 	}

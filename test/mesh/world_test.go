@@ -7,12 +7,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -202,17 +200,28 @@ func awaitAnswer(t *testing.T, what, url string, wanted func(answer) bool, heade
 // awaitNode waits until a node of the control plane whose id begins so has applied its policies.
 func awaitNode(t *testing.T, c *stack.ControlPlane, id string) {
 	t.Helper()
-	err := stack.Await(within(t), "node "+id, func(ctx context.Context) error {
+	awaitNodes(t, c, id, 1)
+}
+
+// awaitNodes waits until the given number of nodes whose ids begin with id have applied their
+// policies. Each plugin with its own name is a node.
+func awaitNodes(t *testing.T, c *stack.ControlPlane, id string, number int) {
+	t.Helper()
+	err := stack.Await(within(t), fmt.Sprintf("%d nodes %s", number, id), func(ctx context.Context) error {
 		nodes, err := c.Nodes(ctx)
 		if err != nil {
 			return err
 		}
+		applied := 0
 		for _, n := range nodes {
 			if strings.HasPrefix(n.ID, id) && n.Applied > 0 {
-				return nil
+				applied++
 			}
 		}
-		return fmt.Errorf("there are %+v", nodes)
+		if applied < number {
+			return fmt.Errorf("there are %+v", nodes)
+		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -222,8 +231,10 @@ func awaitNode(t *testing.T, c *stack.ControlPlane, id string) {
 // proxy is an Envoy whose configuration comes from a mesh.
 type proxy struct {
 	*stack.Process
-	// port is where requests come in, admin the administration.
-	port, admin int
+	// port is where requests come in.
+	port int
+	// admin returns the port of the administration.
+	admin func() (int, error)
 	// crashes is set where a module is meant to.
 	crashes bool
 	// stopped is set where a test ends the process itself.
@@ -232,30 +243,8 @@ type proxy struct {
 
 func (p *proxy) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", p.port, path) }
 
-// stats asks Envoy's administration.
-func (p *proxy) stats(t *testing.T, filter string) string {
-	t.Helper()
-	a, err := ask(fmt.Sprintf("http://127.0.0.1:%d/stats?filter=%s", p.admin, filter))
-	if err != nil || a.status != http.StatusOK {
-		t.Fatal(a.status, err)
-	}
-	return a.body
-}
-
-// listens waits until Envoy accepts connections at its port.
-func (p *proxy) listens(t *testing.T) {
-	t.Helper()
-	err := p.AwaitReady(within(t), func(context.Context) error {
-		c, err := net.DialTimeout("tcp", "127.0.0.1:"+strconv.Itoa(p.port), time.Second)
-		if err == nil {
-			c.Close()
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+// always returns a function that returns a port.
+func always(port int) func() (int, error) { return func() (int, error) { return port, nil } }
 
 // signsOfACrash are Envoy's log lines when a virtual machine fails.
 var signsOfACrash = []string{"Proxy-Wasm plugin in-VM backtrace", "Function: proxy_on", "Uncaught RuntimeError"}
