@@ -232,10 +232,12 @@ kustomize: ## write deploy/kustomize/weir.yaml anew from the chart
 # Not part of `make test`: the first time it builds a Kubernetes API server, istiod and Envoy Gateway,
 # for half an hour.
 .PHONY: test-mesh
-test-mesh: build test-chart ## the filter and the control plane under Istio and Envoy Gateway, with a real API server of Kubernetes
+test-mesh: build native test-chart ## both hosts of the filter and the control plane under Istio and Envoy Gateway, with a real API server of Kubernetes
 	@tools/setup.sh envoy kube mesh
 	$(call announce,tests under Istio and Envoy Gateway)
 	@go test -count 1 -timeout 30m ./test/mesh
+	$(call announce,the native host under Istio and Envoy Gateway)
+	@WEIR_HOST=native go test -count 1 -timeout 30m ./test/mesh
 
 .PHONY: site
 site: ## the manual as a static site with search, in build/site; fails at a link that leads nowhere

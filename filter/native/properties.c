@@ -1,5 +1,6 @@
 // Properties of requests, which Envoy calls attributes and metadata, and the filter state.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -95,7 +96,8 @@ static uint32_t return_metadata(instance *i, const char *path, size_t length, u3
 	return NOT_FOUND;
 }
 
-// return_node returns the node's id from Envoy's command line: Envoy does not give it to modules.
+// return_node returns the node's id, which Envoy does not give to modules: from Envoy's command line,
+// else from a variable, as Istio starts Envoy without the option.
 static uint32_t return_node(instance *i, u32 at, u32 length_at) {
 	static const char option[] = "--service-node";
 	static char line[1 << 16];
@@ -120,7 +122,8 @@ static uint32_t return_node(instance *i, u32 at, u32 length_at) {
 			return return_bytes(i, word + n + 1, strlen(word + n + 1), at, length_at);
 		}
 	}
-	return NOT_FOUND;
+	const char *name = getenv("WEIR_NODE_ID");
+	return name != NULL ? return_bytes(i, name, strlen(name), at, length_at) : NOT_FOUND;
 }
 
 u32 Z_envZ_proxy_get_property(struct Z_env_instance_t *env, u32 path_at, u32 path_length, u32 at, u32 length_at) {

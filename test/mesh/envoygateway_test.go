@@ -34,6 +34,10 @@ type gatewayWorld struct {
 	control  *stack.ControlPlane
 	files    *httptest.Server
 	image    image
+	// source is the way of the filter into Envoy: HTTP or Image for Wasm, Local or Remote natively.
+	source string
+	// version is the version of Envoy.
+	version string
 }
 
 // standalone has the objects that Envoy Gateway needs without Kubernetes: the service behind the
@@ -78,12 +82,29 @@ provider:
 extensionApis: {enableBackend: true, enableEnvoyPatchPolicy: true}
 `
 
+// usualSource returns the source of the filter in tests for which any source will do.
+func usualSource() string {
+	if natively() {
+		return "Local"
+	}
+	return "HTTP"
+}
+
+// filterFrom returns the page's policy that puts the filter in.
+func filterFrom(t *testing.T, source string) string {
+	t.Helper()
+	if natively() {
+		return nativeBlock(t, "kind: EnvoyExtensionPolicy")
+	}
+	return gatewayPage(t, "EnvoyExtensionPolicy", "type: "+source)
+}
+
 // aGateway runs Envoy Gateway with the first manifests of its page; filter is the policy that puts
 // the filter in.
-func aGateway(t *testing.T, filter string) *gatewayWorld {
+func aGateway(t *testing.T, source, filter string) *gatewayWorld {
 	t.Helper()
 	w := &gatewayWorld{t: t, dir: t.TempDir(), upstream: upstream(t), control: controlPlane(t, leased("first", quota)),
-		proxy: &proxy{port: kubetest.FreePort(t)}, image: serveImage(t, moduleBytes(t))}
+		source: source, proxy: &proxy{port: kubetest.FreePort(t)}, image: serveImage(t, moduleBytes(t))}
 	w.files = httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(module(t)))))
 	t.Cleanup(w.files.Close)
 	w.install(filter)
@@ -118,7 +139,8 @@ func (w *gatewayWorld) install(filter string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	bin := filepath.Join(w.dir, "data/envoy-versions", envoyVersion(w.t, envoy), "bin")
+	w.version = envoyVersion(w.t, envoy)
+	bin := filepath.Join(w.dir, "data/envoy-versions", w.version, "bin")
 	for _, dir := range []string{bin, filepath.Join(w.dir, "resources")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			w.t.Fatal(err)
@@ -130,10 +152,21 @@ func (w *gatewayWorld) install(filter string) {
 		}
 	}
 	w.write("gateway.yaml", gatewaySettings)
-	w.write("resources/standalone.yaml", standalone)
-	w.write("resources/page.yaml",
-		w.onThisMachine(gatewayPage(w.t, "EnvoyProxy")+"\n---\n"+gatewayPage(w.t, "Gateway"), envoyVersion(w.t, envoy)))
+	w.write("resources/standalone.yaml", w.standalone())
+	w.write("resources/page.yaml", w.page())
 	w.write("resources/filter.yaml", filter)
+}
+
+// standalone returns the objects that Envoy Gateway needs without Kubernetes. Natively it makes no
+// cluster of modules.
+func (w *gatewayWorld) standalone() string {
+	if !natively() {
+		return standalone
+	}
+	documents := strings.Split(standalone, "\n---\n")
+	return strings.Join(slices.DeleteFunc(documents, func(d string) bool {
+		return strings.Contains(d, "kind: EnvoyPatchPolicy")
+	}), "\n---\n")
 }
 
 func envoyVersion(t *testing.T, envoy string) string {
@@ -165,6 +198,7 @@ func (w *gatewayWorld) write(name, text string) {
 		"{name: shop, port: 80}", "{group: gateway.envoyproxy.io, kind: Backend, name: shop}",
 		"registry.example.com/weir-filter:VERSION", w.image.reference,
 		"https://files.example.com", w.files.URL, strings.Repeat("0", 64), hex.EncodeToString(sum[:]),
+		nativePath, module(w.t),
 	).Replace(text)
 	path := filepath.Join(w.dir, name)
 	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
@@ -175,15 +209,22 @@ func (w *gatewayWorld) write(name, text string) {
 	}
 }
 
-// onThisMachine replaces the provider of the EnvoyProxy, which says how pods are made.
-func (w *gatewayWorld) onThisMachine(manifests, version string) string {
+// page returns the page's EnvoyProxy and Gateway. The provider of the EnvoyProxy, which says how
+// pods are made, is another.
+func (w *gatewayWorld) page() string {
 	w.t.Helper()
+	manifests := gatewayPage(w.t, "EnvoyProxy") + "\n---\n" + gatewayPage(w.t, "Gateway")
 	before, rest, found := strings.Cut(manifests, "  provider:\n")
 	_, after, ended := strings.Cut(rest, "  bootstrap:\n")
 	if !found || !ended {
 		w.t.Fatal("the EnvoyProxy of the page has no provider before its bootstrap")
 	}
-	return before + "  concurrency: 2\n  provider: {type: Host, host: {envoyVersion: " + version +
+	modules := ""
+	if natively() {
+		spec := nativeProxy(w.t, w.source)["spec"].(map[string]any)
+		modules = "  dynamicModules: " + string(encode(w.t, spec["dynamicModules"])) + "\n"
+	}
+	return before + "  concurrency: 2\n" + modules + "  provider: {type: Host, host: {envoyVersion: " + w.version +
 		"}}\n  bootstrap:\n" + after
 }
 
@@ -212,21 +253,13 @@ func pageBlocks(t *testing.T, page string) (blocks []string) {
 // texts.
 func block(t *testing.T, page, first string, texts ...string) string {
 	t.Helper()
-	var found []string
-	for _, b := range pageBlocks(t, page) {
-		lines := strings.SplitN(b, "\n", 3)
-		matches := lines[1] == first
+	return onlyBlock(t, page, func(b string) bool {
+		matches := strings.SplitN(b, "\n", 3)[1] == first
 		for _, text := range texts {
 			matches = matches && strings.Contains(b, text)
 		}
-		if matches {
-			found = append(found, b)
-		}
-	}
-	if len(found) != 1 {
-		t.Fatalf("%s has %d blocks of %s with %q, want one block", page, len(found), first, texts)
-	}
-	return found[0]
+		return matches
+	})
 }
 
 // policySet returns the policy set of a page.
@@ -235,17 +268,36 @@ func policySet(t *testing.T, page string) string {
 	return block(t, page, "policies:")
 }
 
-// The page's way to the first 429, with the module from a web server and out of an image.
+// The page's way to the first 429, with the module from a web server and out of an image; natively
+// with a file and from a web server.
 func TestEnvoyGatewayLimits(t *testing.T) {
-	for _, code := range []string{"HTTP", "Image"} {
-		t.Run(code, func(t *testing.T) {
-			w := aGateway(t, gatewayPage(t, "EnvoyExtensionPolicy", "type: "+code))
+	sources := []string{"HTTP", "Image"}
+	if natively() {
+		sources = []string{"Local", "Remote"}
+	}
+	for _, source := range sources {
+		t.Run(source, func(t *testing.T) {
+			w := aGateway(t, source, filterFrom(t, source))
 			version, err := w.control.Apply(within(t), []byte(policySet(t, gatewayPagePath)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			w.awaitVersion(version)
 			limits(t, w.url("/"), "first", quota)
+			prefix := "wasmcustom."
+			if natively() {
+				prefix = "dynamicmodulescustom." // Envoy Gateway has no field for it.
+			}
+			err = stack.Await(within(t), "the metric", func(context.Context) error {
+				n, err := w.count("^" + prefix + "weir.requests.refused$")
+				if err == nil && n != requests-quota {
+					err = fmt.Errorf("it is %d, want %d", n, requests-quota)
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
@@ -268,7 +320,7 @@ func (w *gatewayWorld) awaitVersion(version uint64) {
 // withInline returns the page's policy of the filter with another configuration.
 func withInline(t *testing.T, config string) string {
 	t.Helper()
-	filter := gatewayPage(t, "EnvoyExtensionPolicy", "type: HTTP")
+	filter := filterFrom(t, usualSource())
 	before, _, found := strings.Cut(filter, "      config:\n")
 	if !found {
 		t.Fatal("the page's policy has no config")
@@ -276,9 +328,10 @@ func withInline(t *testing.T, config string) string {
 	return before + "      config: " + config + "\n"
 }
 
-// An edit keeps the buckets; another name of the policy is another vm_id, which begins anew.
+// An edit keeps the buckets. Another name of the policy is another vm_id in Wasm, whose buckets
+// start full. Natively the buckets depend on filterName.
 func TestEnvoyGatewayKeepsBuckets(t *testing.T) {
-	w := aGateway(t, withInline(t, withProbe("kept", quota, "one")))
+	w := aGateway(t, usualSource(), withInline(t, withProbe("kept", quota, "one")))
 	w.settle(hasFilter("/default/weir/", `/one\"`))
 	awaitProbe(t, w.proxy, "one")
 	if got := counts(t, 60, w.url("/")); got[200] != 60 {
@@ -299,7 +352,11 @@ func TestEnvoyGatewayKeepsBuckets(t *testing.T) {
 	w.write("resources/renamed.yaml", renamed)
 	w.settle(hasFilter("/default/renamed/", `/three\"`))
 	awaitProbe(t, w.proxy, "three")
-	limits(t, w.url("/"), "kept", quota)
+	left := quota
+	if natively() {
+		left = 0
+	}
+	limits(t, w.url("/"), "kept", left)
 }
 
 // otherRoute is one whose module is not changed.
@@ -316,6 +373,7 @@ spec:
 
 // A module with another checksum never runs: its routes answer 500, or pass if failOpen says so.
 func TestEnvoyGatewayRefusesAnotherModule(t *testing.T) {
+	onlyIn(t, stack.WasmHost, "the next test is about the native host")
 	filter := withInline(t, inline("loaded", quota))
 	// Envoy Gateway makes the cluster of modules, which standalone changes, while there is a
 	// module.
@@ -323,7 +381,7 @@ func TestEnvoyGatewayRefusesAnotherModule(t *testing.T) {
 		"kind: HTTPRoute, name: other")
 	filter += "---" + otherRoute + "---\n" + other.Replace(filter)
 	wrong := strings.Replace(filter, strings.Repeat("0", 64), strings.Repeat("1", 64), 1)
-	w := aGateway(t, filter)
+	w := aGateway(t, usualSource(), filter)
 	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "loaded" })
 	w.write("resources/filter.yaml", wrong)
 	awaitAnswer(t, "the refusal", w.url("/"), func(a answer) bool { return a.status == http.StatusInternalServerError })
@@ -335,9 +393,21 @@ func TestEnvoyGatewayRefusesAnotherModule(t *testing.T) {
 	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "loaded" })
 }
 
+// Natively Envoy fetches the file. Requests pass without the filter if it has another checksum.
+func TestEnvoyGatewayPassesWithoutItsNativeHost(t *testing.T) {
+	onlyIn(t, stack.NativeHost, "the test before is about Wasm")
+	w := aGateway(t, "Remote", withInline(t, inline("loaded", quota)))
+	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "loaded" })
+	w.write("resources/page.yaml", strings.Replace(w.page(), strings.Repeat("0", 64), strings.Repeat("1", 64), 1))
+	awaitAnswer(t, "an answer without the filter", w.url("/"),
+		func(a answer) bool { return a.status == http.StatusOK && a.policy() == "" })
+	w.write("resources/page.yaml", w.page())
+	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "loaded" })
+}
+
 // Envoy's own limit comes after the filter: requests that Weir refuses do not count there.
 func TestEnvoyGatewayOwnLimits(t *testing.T) {
-	w := aGateway(t, withInline(t, inline("weir", quota)))
+	w := aGateway(t, usualSource(), withInline(t, inline("weir", quota)))
 	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "weir" })
 	own := gatewayPage(t, "BackendTrafficPolicy")
 	w.write("resources/own.yaml", own)
@@ -404,11 +474,17 @@ func gatewayDefinitions(t *testing.T) string {
 	return string(text)
 }
 
-// A cluster accepts each manifest of the page as it stands there.
+// A cluster accepts each manifest of the page, and of the native host's page.
 func TestManifestsOfEnvoyGatewayAreAccepted(t *testing.T) {
 	k := kubetest.Start(t)
 	k.Apply(t, gatewayDefinitions(t))
 	accepts(t, k, gatewayPagePath, 6)
+	k.Apply(t, nativeBlock(t, "kind: EnvoyExtensionPolicy"))
+	for _, source := range []string{"Local", "Remote"} {
+		if err := k.TryApply(nativeProxy(t, source)); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // accepts applies all manifests of a page, which has at least `least` blocks.

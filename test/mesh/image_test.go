@@ -135,8 +135,8 @@ func (g *ground) runAgent(w workload, registry string) *proxy {
 	})
 	p.Process, err = stack.Start(stack.Command{Name: "pilot-agent", Path: kubetest.Program(t, "pilot-agent"), Dir: dir,
 		Env: []string{
-			"WEIR_NODE_TOKEN=" + nodeToken, "POD_NAME=" + w.name, "POD_NAMESPACE=" + w.namespace,
-			"INSTANCE_IP=" + w.address,
+			"WEIR_NODE_TOKEN=" + nodeToken, "WEIR_NODE_ID=" + w.name, "POD_NAME=" + w.name,
+			"POD_NAMESPACE=" + w.namespace, "INSTANCE_IP=" + w.address,
 			"ISTIO_META_CLUSTER_ID=Kubernetes", `ISTIO_METAJSON_LABELS={"app":"` + w.namespace + `"}`,
 			"ISTIO_META_ISTIO_VERSION=1.31.0", "CA_ADDR=127.0.0.1:1", "FILE_MOUNTED_CERTS=true",
 			"WASM_INSECURE_REGISTRIES=" + registry, "PROXY_CONFIG=" + string(config),
@@ -149,12 +149,28 @@ func (g *ground) runAgent(w workload, registry string) *proxy {
 	return p
 }
 
+// Natively the agent starts Envoy without the node's name on the command line, and hands the
+// variables of the pod on.
+func anAgentPassesTheNameOn(t *testing.T, m *mesh) {
+	onlyIn(t, stack.NativeHost, "in Wasm Envoy tells the filter the name")
+	g := aGround(t, m, "agent")
+	c := g.withControlPlane(leased("by-agent", quota))
+	g.store(plugin{name: "weir", pluginName: "weir"}.manifest(t))
+	p := g.runAgent(g.gateway(), "")
+	g.settle(p)
+	awaitNode(t, c, "gw-agent")
+	limits(t, p.url("/"), "by-agent", quota)
+}
+
+const agentFetchesWasm = "pilot-agent fetches no dynamic modules"
+
 // pilot-agent fetches the image, and Envoy gets the filter from it as a file.
 func anImageFromARegistry(t *testing.T, m *mesh) {
+	onlyIn(t, stack.WasmHost, agentFetchesWasm)
 	g := aGround(t, m, "image")
 	c := g.withControlPlane(leased("from-image", quota))
 	image := serveImage(t, moduleBytes(t))
-	g.store(plugin{name: "weir", pluginName: "weir", url: image.reference}.wasmPlugin())
+	g.store(plugin{name: "weir", pluginName: "weir", url: image.reference}.manifest(t))
 	p := g.runAgent(g.gateway(), image.host)
 	// The agent takes the version out of the plugin.
 	p.settles(t, g.upstream, hasFilter("/image.weir", `"filename":"/`))
@@ -165,12 +181,13 @@ func anImageFromARegistry(t *testing.T, m *mesh) {
 // If an image cannot be fetched, the agent replaces the filter by a filter that refuses everything,
 // or, if failStrategy is FAIL_OPEN, by nothing.
 func anImageThatIsMissing(t *testing.T, m *mesh) {
+	onlyIn(t, stack.WasmHost, agentFetchesWasm)
 	for strategy, want := range map[string]int{"FAIL_OPEN": http.StatusOK, "FAIL_CLOSE": http.StatusForbidden} {
 		t.Run(strategy, func(t *testing.T) {
 			g := aGround(t, m, "missing-"+strings.ToLower(strings.ReplaceAll(strategy, "_", "-")))
 			image := serveImage(t, moduleBytes(t))
 			missing := strings.TrimSuffix(image.reference, ":1") + ":2"
-			g.store(plugin{name: "weir", pluginName: "weir", url: missing, failStrategy: strategy}.wasmPlugin())
+			g.store(plugin{name: "weir", pluginName: "weir", url: missing, failStrategy: strategy}.manifest(t))
 			p := g.runAgent(g.gateway(), image.host)
 			p.settles(t, g.upstream, hasFilter("/"+g.namespace+".weir", "envoy.extensions.filters.http.rbac.v3.RBAC"))
 			if got := counts(t, 20, p.url("/")); got[want] != 20 {

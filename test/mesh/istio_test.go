@@ -41,6 +41,7 @@ func TestIstio(t *testing.T) {
 		{"EditsKeepBuckets", editsKeepBuckets},
 		{"LimitsHoldWithoutIstiod", limitsHoldWithoutIstiod},
 		{"AModuleThatCannotBeLoaded", aModuleThatCannotBeLoaded},
+		{"ANativeHostThatIsMissing", aNativeHostThatIsMissing},
 		{"AModuleThatCrashes", aModuleThatCrashes},
 		{"TwoPluginsWithoutANameOfTheirOwn", twoPluginsWithoutANameOfTheirOwn},
 		{"TwoPluginsOfOneControlPlaneCountTwice", twoPluginsOfOneControlPlaneCountTwice},
@@ -49,6 +50,7 @@ func TestIstio(t *testing.T) {
 		{"ASidecarThatDoesNotSeeTheControlPlane", aSidecarThatDoesNotSeeTheControlPlane},
 		{"AnImageFromARegistry", anImageFromARegistry},
 		{"AnImageThatIsMissing", anImageThatIsMissing},
+		{"AnAgentPassesTheNameOn", anAgentPassesTheNameOn},
 		{"SpellingsOfAPath", spellingsOfAPath},
 		{"MemoryOfASidecar", memoryOfASidecar},
 	} {
@@ -211,7 +213,7 @@ func (m *mesh) run(t *testing.T, w workload, port int) *proxy {
 		t.Fatal(err)
 	}
 	p.Process, err = stack.Start(stack.Command{Name: w.name, Path: binary,
-		Env: []string{"WEIR_NODE_TOKEN=" + nodeToken},
+		Env: []string{"WEIR_NODE_TOKEN=" + nodeToken, "WEIR_NODE_ID=" + w.node()},
 		Args: []string{"--config-path", config, "--concurrency", "2", "--disable-hot-restart", "--drain-time-s", "1",
 			"--log-level", "info"}})
 	if err != nil {
@@ -308,7 +310,7 @@ func (g *ground) store(manifests string, more ...string) {
 		g.t.Fatal(err)
 	}
 	for _, o := range objects {
-		if o.Kind() != "WasmPlugin" && o.Kind() != "TrafficExtension" {
+		if !slices.Contains([]string{"WasmPlugin", "TrafficExtension", "EnvoyFilter"}, o.Kind()) {
 			continue
 		}
 		path, err := g.kubernetes.Path(o)
@@ -326,6 +328,10 @@ func (g *ground) settle(p *proxy, more ...condition) {
 	g.t.Helper()
 	for _, path := range g.plugins {
 		o := g.kubernetes.Get(g.t, path)
+		if o.Kind() == "EnvoyFilter" {
+			more = append(more, filtersOf(g.t, o)...)
+			continue
+		}
 		metadata := o["metadata"].(map[string]any)
 		// istiod gives each plugin the version of its object.
 		version := fmt.Sprintf(`"ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION":"%s"`, metadata["resourceVersion"])
@@ -386,7 +392,16 @@ func (p plugin) place() string {
 		p.priority, p.match)
 }
 
-// wasmPlugin and trafficExtension are the two kinds of manifests.
+// manifest returns the plugin as the host's first kind of manifests.
+func (p plugin) manifest(t *testing.T) string {
+	t.Helper()
+	if natively() {
+		return p.envoyFilter(t)
+	}
+	return p.wasmPlugin()
+}
+
+// wasmPlugin and trafficExtension are the kinds of manifests for Wasm.
 func (p plugin) wasmPlugin() string {
 	return "{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: " + p.name +
 		", namespace: $NAMESPACE}, spec: " +

@@ -22,39 +22,51 @@ spec:
     spec: {containers: [{name: istio-proxy, image: auto, env: [{name: INSTALLED, value: "yes"}]}]}
 `
 
-// A cluster accepts each manifest of the page as it stands there.
+// A cluster accepts each manifest of the page, and of the native host's page, as it stands there.
 func manifestsOfIstioAreAccepted(t *testing.T, m *mesh) {
 	// kubetest applies as one manager, and so would replace the objects that it applied before.
-	const deployments = "/apis/apps/v1/namespaces/istio-system/deployments"
-	if status, answer, err := m.kubernetes.Call("POST", deployments, "application/yaml", installed); err != nil ||
-		status != 201 {
-		t.Fatal(status, answer, err)
+	install := func() {
+		t.Helper()
+		const deployments = "/apis/apps/v1/namespaces/istio-system/deployments"
+		if status, answer, err := m.kubernetes.Call("POST", deployments, "application/yaml", installed); err != nil ||
+			status != 201 {
+			t.Fatal(status, answer, err)
+		}
 	}
+	install()
 	accepts(t, m.kubernetes, istioPage, 7)
+	install()
+	for _, kind := range []string{"Deployment", "EnvoyFilter"} {
+		manifest := nativeBlock(t, "kind: "+kind+"\n")
+		m.kubernetes.Apply(t, manifest)
+		remove(t, m.kubernetes, manifest)
+	}
 }
 
-// The page's way to the first 429, with each of the two kinds. A ServiceEntry replaces the Service
-// of the control plane, and a file replaces the image.
+// The page's way to the first 429, with each of the two kinds, or with the EnvoyFilter of the
+// native host's page. A ServiceEntry replaces the Service of the control plane, and a file replaces
+// the image.
 func istioPageLeadsToARefusal(t *testing.T, m *mesh) {
-	for _, kind := range []string{"WasmPlugin", "TrafficExtension"} {
+	kinds := []string{"WasmPlugin", "TrafficExtension"}
+	if natively() {
+		kinds = []string{"EnvoyFilter"}
+	}
+	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			g := &ground{mesh: m, t: t, namespace: "istio-system", port: kubetest.FreePort(t), upstream: upstream(t)}
 			g.store(strings.Replace(gatewayManifests, "selector: {app: $NAMESPACE}",
 				"selector: {istio: ingressgateway}", 1))
 			c := controlPlane(t, policySet(t, istioPage))
 			g.store(controlPlaneEntry, "$WEIR", strconv.Itoa(c.Port))
-			var plugins []string
-			for _, b := range pageBlocks(t, istioPage) {
-				if strings.Contains(b, "kind: "+kind+"\nmetadata: {name: weir, namespace: istio-system}") &&
-					!strings.Contains(b, "---") {
-					plugins = append(plugins, strings.Replace(b, "oci://registry.example.com/weir-filter:VERSION",
-						"file://$MODULE", 1))
-				}
+			page := istioPage
+			if natively() {
+				page = nativePage
 			}
-			if len(plugins) != 1 {
-				t.Fatalf("%s has %d plugins of kind %s", istioPage, len(plugins), kind)
-			}
-			g.store(plugins[0])
+			weir := onlyBlock(t, page, func(b string) bool {
+				return strings.Contains(b, "kind: "+kind+"\nmetadata: {name: weir, namespace: istio-system}") &&
+					!strings.Contains(b, "---")
+			})
+			g.store(weir, "oci://registry.example.com/weir-filter:VERSION", "file://"+module(t), nativePath, module(t))
 			w := g.gateway()
 			w.labels = "istio: ingressgateway"
 			p := g.run(t, w, g.port)

@@ -56,9 +56,9 @@ spec:
   selector: {matchLabels: {app: $NAMESPACE}}
   jwtRules: [{issuer: shop, jwks: '$KEYS'}]
 `, "$KEYS", shop.keys(t))
-	g.store(plugin{name: "before", pluginName: "before", config: inline("all-callers", 10)}.wasmPlugin())
+	g.store(plugin{name: "before", pluginName: "before", config: inline("all-callers", 10)}.manifest(t))
 	g.store(plugin{name: "after", pluginName: "after", phase: "AUTHZ", config: `{policyset: {version: weir/v1, policies: ` +
-		`[{name: by-subject, partition: ["jwt:sub"], limit: {quota: 2, window: 1h}, mode: local}]}}`}.wasmPlugin())
+		`[{name: by-subject, partition: ["jwt:sub"], limit: {quota: 2, window: 1h}, mode: local}]}}`}.manifest(t))
 	p := g.start(hasFilter("envoy.filters.http.jwt_authn"))
 	for _, c := range []struct {
 		authorization string

@@ -21,7 +21,7 @@ func memoryOfASidecar(t *testing.T, m *mesh) {
 	bare.Stop(grace)
 
 	c := g.withControlPlane(leased("first", 1_000_000))
-	g.store(plugin{name: "weir", pluginName: "weir"}.wasmPlugin())
+	g.store(plugin{name: "weir", pluginName: "weir"}.manifest(t))
 	p := g.start()
 	awaitNode(t, c, "router~")
 	counts(t, requests, p.url("/"))

@@ -19,7 +19,7 @@ var spellings = map[string]bool{
 func spellingsOfAPath(t *testing.T, m *mesh) {
 	g := aGround(t, m, "paths")
 	g.store(plugin{name: "weir", pluginName: "weir", config: `{policyset: {version: weir/v1, policies: ` +
-		`[{name: shorten, match: {paths: [/shorten]}, partition: [], limit: {quota: 1000000, window: 1h}, mode: local}]}}`}.wasmPlugin())
+		`[{name: shorten, match: {paths: [/shorten]}, partition: [], limit: {quota: 1000000, window: 1h}, mode: local}]}}`}.manifest(t))
 	p := g.start()
 	limited := func(path string) bool {
 		t.Helper()

@@ -25,7 +25,7 @@ policies:
 // Envoy Gateway ends the Envoy of a Gateway that is taken away, and starts a new Envoy when it
 // comes back. The new Envoy's own buckets are full; tokens that the control plane counts stay used.
 func TestEnvoyGatewayRestartsAnEnvoy(t *testing.T) {
-	w := aGateway(t, gatewayPage(t, "EnvoyExtensionPolicy", "type: HTTP"))
+	w := aGateway(t, usualSource(), filterFrom(t, usualSource()))
 	apply := func(policies string) {
 		t.Helper()
 		version, err := w.control.Apply(within(t), []byte(policies))

@@ -56,7 +56,7 @@ func aSidecarThatDoesNotSeeTheControlPlane(t *testing.T, m *mesh) {
 	g.store(sidecarManifests, "$OUTBOUND", outbound, "$WEIR", strconv.Itoa(c.Port))
 	g.store(sidecarHosts, "$SEEN", "other")
 	config := strings.NewReplacer("8080", outbound, "weir.weir", "weir.sidecar").Replace(connected)
-	g.store(plugin{name: "weir", pluginName: "weir", config: config, match: ", match: [{mode: SERVER}]"}.wasmPlugin())
+	g.store(plugin{name: "weir", pluginName: "weir", config: config, match: ", match: [{mode: SERVER}]"}.manifest(t))
 	p := g.run(t, workload{kind: "sidecar", name: "shop-1", namespace: g.namespace, labels: "app: sidecar",
 		address: "10.9.9.8"}, g.port)
 	g.settle(p)

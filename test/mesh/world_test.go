@@ -45,15 +45,15 @@ func show(t *testing.T, p *stack.Process) {
 	}
 }
 
-// module returns the path of the built filter.
+// module returns the path of the filter that is built for the host.
 func module(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs(repository + "/build/weir.wasm")
+	path, err := filepath.Abs(host.File(repository + "/build/weir.wasm"))
 	if err == nil {
 		_, err = os.Stat(path)
 	}
 	if err != nil {
-		t.Fatalf("%v: run `make build`", err)
+		t.Fatalf("%v: run `make %s`", err, host.Target())
 	}
 	return path
 }
@@ -246,8 +246,9 @@ func (p *proxy) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%
 // always returns a function that returns a port.
 func always(port int) func() (int, error) { return func() (int, error) { return port, nil } }
 
-// signsOfACrash are Envoy's log lines when a virtual machine fails.
-var signsOfACrash = []string{"Proxy-Wasm plugin in-VM backtrace", "Function: proxy_on", "Uncaught RuntimeError"}
+// signsOfACrash are log lines of Envoy, and of the native host, when the filter fails.
+var signsOfACrash = []string{"Proxy-Wasm plugin in-VM backtrace", "Function: proxy_on", "Uncaught RuntimeError",
+	"weir: fault in the filter"}
 
 // watch ends an Envoy with the test and fails the test if its filter crashed.
 func (p *proxy) watch(t *testing.T) {

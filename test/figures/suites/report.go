@@ -29,7 +29,7 @@ var suites = []suite{
 	{"test-compose", "the Dockerfile and docker-compose.yml with Docker's engine and Compose"},
 	{"test-chart", "the Helm chart with a Kubernetes API server"},
 	{"test-pods", "the chart's pods under a kubelet"},
-	{"test-mesh", "Istio and Envoy Gateway"},
+	{"test-mesh", "both hosts of the filter under Istio and Envoy Gateway"},
 	{"test-console", "the console and the manual in a browser"},
 	{"mutants", "changes of the arithmetic that a test must notice"},
 	{"million", "a million consumers and ten thousand policies"},
