@@ -23,8 +23,7 @@ import (
 func nextVersion(t *testing.T, oldest int) (files map[string][]byte) {
 	t.Helper()
 	const protocol, snapshot = "shared/wire/protocol.go", "shared/wire/snapshot.go"
-	files = map[string][]byte{}
-	for _, change := range []struct{ path, before, after string }{
+	return changeSources(t, []sourceChange{
 		{protocol, protocolLine("Protocol", wire.Protocol), protocolLine("Protocol", wire.Protocol+1)},
 		{protocol, protocolLine("Oldest", wire.Oldest), protocolLine("Oldest", oldest)},
 		{protocol, "magic), Protocol)", "magic), Protocol, 42)"},
@@ -38,7 +37,17 @@ func nextVersion(t *testing.T, oldest int) (files map[string][]byte) {
 		{protocol, "\tmessage = append([]byte(nil), message...)\n", `	message = append(append([]byte(nil), message[:headerSize]...), message[headerSize+1:]...)
 		`},
 		{snapshot, "snapshotHeader = headerSize + 8 + 8", "snapshotHeader = headerSize + 1 + 8 + 8"},
-	} {
+	})
+}
+
+// sourceChange is a text of a source file, and the text that replaces it.
+type sourceChange struct{ path, before, after string }
+
+// changeSources returns the changed files by their paths. It writes nothing.
+func changeSources(t *testing.T, changes []sourceChange) (files map[string][]byte) {
+	t.Helper()
+	files = map[string][]byte{}
+	for _, change := range changes {
 		content, read := files[change.path]
 		if !read {
 			var err error
@@ -70,8 +79,14 @@ func build(t *testing.T, dir, name string, args ...string) {
 // nextControlPlane builds the control plane of the next version.
 func nextControlPlane(t *testing.T, oldest int) (binary string) {
 	t.Helper()
+	return buildControlPlane(t, nextVersion(t, oldest))
+}
+
+// buildControlPlane builds the control plane of this tree with changed files.
+func buildControlPlane(t *testing.T, files map[string][]byte) (binary string) {
+	t.Helper()
 	dir, replace := t.TempDir(), map[string]string{}
-	for path, content := range nextVersion(t, oldest) {
+	for path, content := range files {
 		source, err := filepath.Abs(filepath.Join(repository, path))
 		if err != nil {
 			t.Fatal(err)
@@ -87,7 +102,7 @@ func nextControlPlane(t *testing.T, oldest int) (binary string) {
 		t.Fatal(err)
 	}
 	binary = filepath.Join(dir, "weir")
-	build(t, repository, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", binary, ".")
+	build(t, repository, "go", "build", "-buildvcs=false", "-trimpath", "-overlay", overlay, "-o", binary, ".")
 	return binary
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/fleet/push"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // causes maps a part of an error text of the store to a sentence for operators. The text itself may
@@ -46,6 +47,7 @@ var causes = []struct{ sign, said string }{
 func Cause(err error) string {
 	var network *net.OpError
 	var slow net.Error
+	// Errors that explain themselves, and the disk.
 	switch {
 	case err == nil:
 		return ""
@@ -56,12 +58,20 @@ func Cause(err error) string {
 	case errors.Is(err, syscall.EROFS):
 		return "the disk of the store is read-only"
 	}
+	// A store of another protocol.
+	for _, other := range []error{wire.ErrNewerStore, wire.ErrOlderStore, wire.ErrUnreleasedStore} {
+		if errors.Is(err, other) {
+			return "cannot use the store: " + other.Error()
+		}
+	}
+	// Redis' own words.
 	text := err.Error()
 	for _, c := range causes {
 		if strings.Contains(text, c.sign) {
 			return c.said
 		}
 	}
+	// The connection.
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &slow) && slow.Timeout():
 		return "the store does not answer in time"

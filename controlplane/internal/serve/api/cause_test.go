@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 func TestCause(t *testing.T) {
@@ -47,6 +48,8 @@ func TestCause(t *testing.T) {
 		// A Redis that hangs: the system's connection still takes written bytes.
 		&net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}: "the store does not answer in time",
 		os.ErrDeadlineExceeded: "the store does not answer in time",
+		fmt.Errorf("cannot use Redis: %w", wire.ErrNewerStore): "cannot use the store: a newer build has written it: " +
+			"upgrade the control plane",
 	} {
 		if got := api.Cause(err); got != want {
 			t.Errorf("%v is said as %q, want %q", err, got, want)
