@@ -22,7 +22,7 @@ type Holding struct {
 	Stale bool
 	// Level is the number of available tokens. Leased is the number of tokens that nodes may hold
 	// unspent, which no change gives back. Used is the number of all other tokens that are missing
-	// from a full bucket. For windows, Leased is the number of tokens counted ahead.
+	// from a full bucket. For windows, Leased is the number of tokens whose lease has not ended.
 	Level, Used, Leased int64
 	// Owed is the number of tokens of Used beyond a full bucket: requests have cost more than they
 	// had reserved. The bucket holds no token again before these are paid.

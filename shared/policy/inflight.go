@@ -138,7 +138,7 @@ func (p *Policy) inFlightNotes(envoys int64) (notes []string) {
 		notes = append(notes, "a request counts for as long as it lasts")
 	} else {
 		notes = append(notes, "a request that lasts longer than "+FormatSpan(hold)+" no longer counts after that "+
-			"time, and is reported; it goes on beside the limit")
+			"time, and is reported; it goes on, on top of the limit")
 	}
 	if wait > 0 {
 		notes = append(notes, "a request waits for a place for at most "+FormatSpan(wait)+"; in each worker no more "+
@@ -154,16 +154,16 @@ func (p *Policy) inFlightNotes(envoys int64) (notes []string) {
 func (p *Policy) permitNotes(envoys int64) (notes []string) {
 	ttl := FormatSpan(inflight.TTL)
 	notes = append(notes, "the places of an Envoy that crashes are free again after "+ttl)
-	beside := "requests in flight at an Envoy that is cut off from the control plane count beside the limit from " +
+	notice := "requests in flight at an Envoy that is cut off from the control plane come on top of the limit from " +
 		ttl + " on"
 	for _, l := range p.Limits {
 		if l.InFlight && p.OnFailure.Position(StepShare) >= 0 {
-			beside += ", and by its share it has up to " + inDigits(inflight.Share(l.Quota, envoys)) + " (with " +
+			notice += ", and by its share it has up to " + inDigits(inflight.Share(l.Quota, envoys)) + " (with " +
 				inDigits(envoys) + " Envoys)"
 			break
 		}
 	}
-	return append(notes, beside)
+	return append(notes, notice)
 }
 
 // quotaLimits returns the limits that are not limits of requests in flight and not Suspended.

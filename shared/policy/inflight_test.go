@@ -82,28 +82,28 @@ func TestInFlightSaysWhatItAdmits(t *testing.T) {
 	}
 	for i, want := range []string{
 		"at most 2 000 requests in flight for each partition key on each Envoy|" +
-			"a request that lasts longer than 2m no longer counts after that time, and is reported; it goes on " +
-			"beside the limit",
+			"a request that lasts longer than 2m no longer counts after that time, and is reported; it goes on, " +
+			"on top of the limit",
 		"at most 5 at once + 5 per 1s, and at most 3 requests in flight on each Envoy, in every interval|" +
 			"a request counts for as long as it lasts|" +
 			"a request waits for a place for at most 1s; in each worker no more requests wait than the limit allows",
 		"at most 20 requests in flight over all Envoys|a request counts for as long as it lasts|" +
 			"the places of an Envoy that crashes are free again after 10s|" +
-			"requests in flight at an Envoy that is cut off from the control plane count " +
-			"beside the limit from 10s on, " +
+			"requests in flight at an Envoy that is cut off from the control plane come " +
+			"on top of the limit from 10s on, " +
 			"and by its share it has up to 10 (with 2 Envoys)|without the control plane: each Envoy's even share for " +
 			"30s, then allow",
 		"at most 3 requests in flight over all Envoys|a request counts for as long as it lasts|" +
 			"the places of an Envoy that crashes are free again after 10s|" +
-			"requests in flight at an Envoy that is cut off from the control plane count " +
-			"beside the limit from 10s on|" +
+			"requests in flight at an Envoy that is cut off from the control plane come " +
+			"on top of the limit from 10s on|" +
 			"without the control plane: deny",
 		"at most 5 in each window of 1s, so up to 10 in a short time across two of them, and at most 3 requests " +
 			"in flight " +
 			"over all Envoys|a request counts for as long as it lasts|" +
 			"the places of an Envoy that crashes are free again after 10s|" +
-			"requests in flight at an Envoy that is cut off from the control plane count " +
-			"beside the limit from 10s on|" +
+			"requests in flight at an Envoy that is cut off from the control plane come " +
+			"on top of the limit from 10s on|" +
 			"tokens leased to an Envoy count until their lease ends and a window longer, so room can come back up to " +
 			"200ms late|" +
 			"without the control plane: allow for 1s, then deny",

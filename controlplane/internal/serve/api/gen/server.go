@@ -697,7 +697,7 @@ type Bucket struct {
 	// Used Tokens that were used and have not come back, without leased tokens. For requests in flight, the permits that nodes hold.
 	Used int64 `json:"used"`
 
-	// Leased Tokens that nodes hold, or have used and not reported yet; for a window algorithm, tokens that are counted ahead. For requests in flight, the permits that nodes hold.
+	// Leased Tokens that nodes hold, or have used and not reported yet. For a window algorithm, the tokens whose lease has not ended: they count until its end and a window longer. For requests in flight, the permits that nodes hold.
 	Leased int64 `json:"leased"`
 
 	// FullAfterSeconds The time until the bucket is full, if it is not used.
