@@ -218,6 +218,9 @@ func (a *App) Run(ctx, atOnce context.Context) error {
 		go func() { failed <- l.Serve() }()
 		a.log.Info("listening", "address", l.Addr().String(), "for", l.Name(), "tls", l.TLS())
 	}
+	if err := notifySystemd(); err != nil {
+		a.log.Warn(err.Error())
+	}
 	var err error
 	select {
 	case <-ctx.Done():
