@@ -72,8 +72,7 @@ func (r root) runAndMeasure(script string) (string, span) {
 	defer cancel()
 	command := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child",
 		"sh", "-euc", inside, "sh", r.dir, "cd\n"+script)
-	command.Env = append(networkSettings(), "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive",
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	command.Env = rootEnvironment()
 	output, err := command.CombinedOutput()
 	if err != nil {
 		r.t.Fatalf("%v\n%s\n%s", err, script, output)
@@ -91,6 +90,12 @@ func processorTime(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return used
+}
+
+// rootEnvironment returns the environment of scripts in a root.
+func rootEnvironment() []string {
+	return append(networkSettings(), "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive",
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
 // networkSettings returns the variables by which this machine reaches PyPI.
