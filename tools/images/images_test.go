@@ -367,7 +367,7 @@ func TestTwoBuildsHaveTheSameDigests(t *testing.T) {
 		}
 	}
 	first := builtRelease(t)
-	other.Out = t.TempDir()
+	other.Out, other.Platforms = t.TempDir(), releasePlatforms
 	if err := release(other, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/weir-proxy/weir/tools/stack"
@@ -43,6 +44,12 @@ type settings struct {
 	Clients string
 }
 
+// The platforms of the control plane's image, and of the archives of a release.
+var (
+	imagePlatforms   = []string{"linux/amd64", "linux/arm64"}
+	releasePlatforms = append(slices.Clone(imagePlatforms), "darwin/amd64", "darwin/arm64")
+)
+
 func main() {
 	s, platforms := settings{}, ""
 	flag.StringVar(&s.Root, "root", "../..", "`folder` of the project")
@@ -57,9 +64,9 @@ func main() {
 	flag.StringVar(&s.Commit, "commit", "", "`commit` that a release is built from")
 	flag.StringVar(&s.Clients, "clients", "", "`folder` with Node and TypeScript; empty is where tools/setup.sh puts it")
 	flag.Parse()
-	s.Platforms = []string{"linux/amd64", "linux/arm64"}
+	s.Platforms = imagePlatforms
 	if s.Release {
-		s.Platforms = append(s.Platforms, "darwin/amd64", "darwin/arm64")
+		s.Platforms = releasePlatforms
 	}
 	if platforms != "" {
 		s.Platforms = strings.Split(platforms, ",")

@@ -41,8 +41,7 @@ type releaseDir struct {
 	public crypto.PublicKey
 }
 
-// The release is built once for all tests, for the platforms of the images: `make release` builds
-// all.
+// The release is built once for all tests, for the platforms of `make release`.
 var released struct {
 	sync.Once
 	releaseDir
@@ -64,6 +63,7 @@ func builtRelease(t *testing.T) releaseDir {
 			t.Fatal(err)
 		}
 		s := here
+		s.Platforms = releasePlatforms
 		released.public = public
 		if s.Out, released.err = os.MkdirTemp("", "weir-release-test-"); released.err == nil {
 			released.dir = s.Out
@@ -110,7 +110,9 @@ func TestAReleaseIsWholeAndSigned(t *testing.T) {
 	want := []string{"libweir-0.1.0-test-amd64.so", "libweir-0.1.0-test-amd64.spdx.json", "libweir-0.1.0-test-arm64.so",
 		"libweir-0.1.0-test-arm64.spdx.json", "notes.md", "provenance.json", "weir-0.1.0-test.tgz", "weir-client-0.1.0-test.tgz",
 		"weir-filter_0.1.0-test.spdx.json", "weir-filter_0.1.0-test.wasm", "weir_0.1.0-test_amd64.deb",
-		"weir_0.1.0-test_arm64.deb", "weir_0.1.0-test_linux_amd64.spdx.json", "weir_0.1.0-test_linux_amd64.tar.gz",
+		"weir_0.1.0-test_arm64.deb", "weir_0.1.0-test_darwin_amd64.spdx.json", "weir_0.1.0-test_darwin_amd64.tar.gz",
+		"weir_0.1.0-test_darwin_arm64.spdx.json", "weir_0.1.0-test_darwin_arm64.tar.gz",
+		"weir_0.1.0-test_linux_amd64.spdx.json", "weir_0.1.0-test_linux_amd64.tar.gz",
 		"weir_0.1.0-test_linux_arm64.spdx.json", "weir_0.1.0-test_linux_arm64.tar.gz",
 		"weir_client-0.1.0.dev0+test-py3-none-any.whl"}
 	var got []string
