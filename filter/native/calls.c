@@ -66,10 +66,12 @@ u32 Z_envZ_proxy_http_call(struct Z_env_instance_t *env, u32 cluster_at, u32 clu
 	c->number = ++i->calls;
 	memcpy(number, &c->number, sizeof c->number);
 	c->timeout = timeout;
-	c->next = outbox;
-	while (!atomic_compare_exchange_weak(&outbox, &c->next, c)) {
-	}
-	if (c->next == NULL) { // For the calls before, the main thread has been called.
+	call *before = outbox;
+	do {
+		c->next = before;
+	} while (!atomic_compare_exchange_weak(&outbox, &before, c));
+	// From here on the call is the main thread's, which may have freed it already.
+	if (before == NULL) { // For the calls before, the main thread has been called.
 		call_main_thread();
 	}
 	return OK;

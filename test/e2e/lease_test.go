@@ -3,9 +3,11 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -144,6 +146,52 @@ policies:
 `})
 	all, _ := overload(w, "/strict", 300, full(10*time.Second))
 	w.mustLend(all, 100, 100)
+}
+
+// Many answers of the control plane come a little before or after the end of the wait for them.
+// Without shares no bucket gives more than its quota, and only late answers and tokens that lie
+// idle at an Envoy cost tokens.
+func TestLateAnswersGiveNoTokenTwice(t *testing.T) {
+	t.Parallel()
+	const quota, callers, envoys = 20, 15, 3
+	ways := map[string]*proxy{}
+	w := start(t, setup{envoys: envoys, alone: true, workers: 2, ways: func(envoy string, port int) []int {
+		ways[envoy] = startProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
+		return []int{ways[envoy].port}
+	}})
+	w.startControlPlane()
+	w.awaitApplied(w.apply(fmt.Sprintf(`
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - {name: leased, partition: [consumer], limit: {quota: %d, window: 24h}, on_failure: {local_for: 0s, then: deny}}
+`, quota)))
+	for _, way := range ways {
+		way.poison("latency", attributes{"latency": 24, "jitter": 27})
+	}
+	passed := make([]atomic.Int64, callers)
+	caller := func(i int) int { return i / envoys % callers }
+	got := load{clients: 8, total: quota * callers * 5, keep: true, request: func(i int) *http.Request {
+		return request(http.MethodPost, w.envoys[i%envoys].URL()+"/", "x-api-key", fmt.Sprint("c", caller(i)))
+	}, note: func(i int, a answer) {
+		if a.status == 200 {
+			passed[caller(i)].Add(1)
+		}
+	}}.run(w.ctx)
+	got.mustBe(t, 200, 429)
+	for i := range passed {
+		if n := passed[i].Load(); n > quota {
+			t.Errorf("of caller %d %d requests have passed, above the quota of %d", i, n, quota)
+		}
+	}
+	late, all := got.refusedByLadder(), int64(quota*callers)
+	t.Logf("%d of %d have passed, the ladder has refused %d: %s", got.statuses[200], all, late, got)
+	if late == 0 {
+		t.Error("no answer was late: the test shows nothing")
+	}
+	if got.statuses[200]+late < all*9/10 {
+		t.Errorf("%d have passed of %d, although the ladder has refused only %d", got.statuses[200], all, late)
+	}
 }
 
 // Optimistic limits may be passed by half their burst; over a while that is paid back.

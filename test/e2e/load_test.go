@@ -207,6 +207,16 @@ func (t tally) mustBe(test *testing.T, statuses ...int) {
 	}
 }
 
+// refusedByLadder returns the number of kept answers by which the failure ladder has refused.
+func (t tally) refusedByLadder() (n int64) {
+	for _, a := range t.answers {
+		if strings.Contains(a.body, "#temporary-reduced-capacity") {
+			n++
+		}
+	}
+	return n
+}
+
 // together runs loads at the same time.
 func together(ctx context.Context, loads ...load) []tally {
 	tallies := make([]tally, len(loads))

@@ -48,13 +48,14 @@ func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 	two := w.controlPlane
 	w.controlPlane = one
 	w.awaitApplied(w.apply(drafted(100)))
-	// spend asks for more than is left and returns how much that was.
-	spend := func(path string, at []*stack.Envoy, n int) int64 {
-		got := load{clients: 4, total: n, request: func(i int) *http.Request {
+	// spend asks for more than is left. It returns how many requests have passed, and how many the
+	// failure ladder has refused because an answer was late.
+	spend := func(path string, at []*stack.Envoy, n int) (passed, late int64) {
+		got := load{clients: 4, total: n, keep: true, request: func(i int) *http.Request {
 			return request(http.MethodPost, at[i%len(at)].URL()+path, "x-api-key", "alice")
 		}}.run(w.ctx)
 		got.mustBe(t, 200, 429)
-		return got.statuses[200]
+		return got.statuses[200], got.refusedByLadder()
 	}
 	shows := func(limit int, at []*stack.Envoy) {
 		t.Helper()
@@ -70,49 +71,58 @@ func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 		}
 		mustTake(t, fmt.Sprintf("the limit of %d at %d Envoys", limit, len(at)), begin, time.Now(), time.Second)
 	}
-	// must checks how many of all requests have passed so far; an answer that is late on a busy
-	// machine costs its token.
-	var passed int64
-	must := func(what string, got, want int64) {
+	// must spends tokens of the exact limit, and checks how many of all requests have passed so
+	// far. Each request that the ladder has refused may have cost a token.
+	var passed, denied int64
+	must := func(what string, at []*stack.Envoy, n int, want int64) {
 		t.Helper()
-		if passed += got; passed > want || passed < want-5 {
-			t.Errorf("%s: %d have passed by then, want %d", what, passed, want)
+		got, late := spend("/exact", at, n)
+		passed, denied = passed+got, denied+late
+		if passed > want || passed < want-denied {
+			t.Errorf("%s: %d have passed by then, want %d; the ladder has refused %d", what, passed, want, denied)
 		}
 	}
-	must("before it", spend("/exact", w.envoys, 40), 40)
-	leased := spend("/leased", w.envoys, 40)
+	// lend spends leased tokens, and checks the same. Requests that shares have passed come on top
+	// of the limit until the control plane has charged them.
+	var leased, refused int64
+	lend := func(n int, least, most int64) {
+		t.Helper()
+		got, late := spend("/leased", w.envoys, n)
+		leased, refused = leased+got, refused+late
+		time.Sleep(20 * time.Millisecond) // All decisions are counted by now.
+		shares := int64(w.byShares()) - refused
+		t.Logf("%d have passed on leased tokens; shares have passed %d and refused %d", leased, shares, refused)
+		if leased > most+shares || leased < least-refused {
+			t.Errorf("%d have passed on leased tokens, want %d to %d", leased, least, most)
+		}
+	}
+	must("before it", w.envoys, 40, 40)
+	lend(40, 40, 40)
 
 	// Half of the nodes have a lower limit.
 	w.write(http.MethodPut, "/v1/policyset?nodes=50%", `"1"`, drafted(60))
 	first, others := w.halves(2)
 	shows(60, first)
 	shows(100, others)
-	must("the draft's nodes", spend("/exact", first, 60), 60)
-	must("the others", spend("/exact", others, 100), 100)
-	leased += spend("/leased", w.envoys, 200)
-	if leased > 100 {
-		t.Errorf("of leased tokens %d have passed, more than the larger limit of 100", leased)
-	}
+	must("the draft's nodes", first, 60, 60)
+	must("the others", others, 100, 100)
+	lend(200, 0, 100) // The larger limit.
 	// The other replica takes it back, and nothing that its nodes were granted is forgotten.
 	w.controlPlane = two
 	w.write(http.MethodDelete, "/v1/rollout", "*", "")
 	shows(100, w.envoys)
-	must("taken back", spend("/exact", w.envoys, 40), 100)
+	must("taken back", w.envoys, 40, 100)
 
 	// Then a higher limit, which is promoted.
 	w.write(http.MethodPut, "/v1/policyset?nodes=50%", `"1"`, drafted(150))
 	shows(150, first)
 	shows(100, others)
-	must("the others", spend("/exact", others, 20), 100)
-	must("the draft's nodes", spend("/exact", first, 30), 130)
+	must("the others", others, 20, 100)
+	must("the draft's nodes", first, 30, 130)
 	w.write(http.MethodPut, "/v1/rollout", "*", `{"nodes": "100%"}`)
 	shows(150, w.envoys)
-	must("promoted", spend("/exact", w.envoys, 60), 150)
-	leased += spend("/leased", w.envoys, 200)
-	t.Logf("of leased tokens %d have passed of 150; shares decided %g requests", leased, w.byShares())
-	if leased > 150 || leased < 140 {
-		t.Errorf("of leased tokens %d have passed, the limit is 150", leased)
-	}
+	must("promoted", w.envoys, 60, 150)
+	lend(200, 140, 150)
 	if now := w.get("/v1/policyset"); now.ETag != `"3"` {
 		t.Errorf("the current version is %s", now.ETag)
 	}
