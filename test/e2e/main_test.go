@@ -60,6 +60,7 @@ func prepare(m *testing.M) (int, error) {
 	}
 	zerolog.SetGlobalLevel(zerolog.Disabled) // Toxics log each connection that they break.
 	go stalls.run()
+	defer func() { os.RemoveAll(nextPlane.dir) }()
 	return m.Run(), nil
 }
 

@@ -15,7 +15,7 @@ import (
 func TestABuildWithoutTheConsoleSaysSo(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "weir")
-	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "noconsole", "-o", binary, ".")
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-tags", "noconsole", "-o", binary, ".")
 	build.Dir = repository
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("it does not build: %v\n%s", err, output)

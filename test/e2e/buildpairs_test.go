@@ -142,7 +142,7 @@ func (p *replicaPair) end(what string, extra, share float64) {
 // policy set with the field. The Envoys get it from there: the field is not for filters.
 func TestTwoBuildsOfOneProtocolShareARedis(t *testing.T) {
 	t.Parallel()
-	next := buildControlPlane(t, changeSources(t, []sourceChange{{"shared/policy/draft.go",
+	next := buildControlPlane(t, t.TempDir(), changeSources(t, []sourceChange{{"shared/policy/draft.go",
 		"\t\t{\"if_absent\", ", "\t\t{\"note\", done},\n\t\t{\"if_absent\", "}}))
 	p := startPair(t)
 	p.run(1, next)
@@ -172,7 +172,7 @@ func TestTwoBuildsOfOneProtocolShareARedis(t *testing.T) {
 // while no replica runs.
 func TestABuildOfTheNextProtocolTakesOverARedis(t *testing.T) {
 	t.Parallel()
-	next := nextControlPlane(t, wire.Oldest)
+	next := nextControlPlane(t)
 	p := startPair(t)
 	p.run(1, p.today)
 	p.awaitReplicas(2)

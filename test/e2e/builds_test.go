@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/wire"
@@ -76,16 +77,35 @@ func build(t *testing.T, dir, name string, args ...string) {
 	}
 }
 
-// nextControlPlane builds the control plane of the next version.
-func nextControlPlane(t *testing.T, oldest int) (binary string) {
-	t.Helper()
-	return buildControlPlane(t, nextVersion(t, oldest))
+// nextPlane is the control plane of the next version that reads filters and stores of this version.
+// It is built once for all tests, in dir.
+var nextPlane struct {
+	sync.Once
+	dir, binary string
 }
 
-// buildControlPlane builds the control plane of this tree with changed files.
-func buildControlPlane(t *testing.T, files map[string][]byte) (binary string) {
+// nextControlPlane returns the control plane of the next version.
+func nextControlPlane(t *testing.T) (binary string) {
 	t.Helper()
-	dir, replace := t.TempDir(), map[string]string{}
+	nextPlane.Do(func() {
+		var err error
+		if nextPlane.dir, err = os.MkdirTemp("", "weir-e2e-"); err != nil {
+			t.Fatal(err)
+		}
+		nextPlane.binary = buildControlPlane(t, nextPlane.dir, nextVersion(t, wire.Oldest))
+	})
+	if nextPlane.binary == "" {
+		t.Fatal("the next version could not be built")
+	}
+	return nextPlane.binary
+}
+
+// buildControlPlane builds the control plane of this tree with changed files, in a folder. Builds
+// take minutes on a busy machine and give way to other tests. So the tests with builds are in files
+// whose names come early: the other parallel tests run meanwhile.
+func buildControlPlane(t *testing.T, dir string, files map[string][]byte) (binary string) {
+	t.Helper()
+	replace := map[string]string{}
 	for path, content := range files {
 		source, err := filepath.Abs(filepath.Join(repository, path))
 		if err != nil {
@@ -102,7 +122,8 @@ func buildControlPlane(t *testing.T, files map[string][]byte) (binary string) {
 		t.Fatal(err)
 	}
 	binary = filepath.Join(dir, "weir")
-	build(t, repository, "go", "build", "-buildvcs=false", "-trimpath", "-overlay", overlay, "-o", binary, ".")
+	build(t, repository, "nice", "-n", "5", "go", "build", "-buildvcs=false", "-trimpath", "-overlay", overlay,
+		"-o", binary, ".")
 	return binary
 }
 
@@ -130,7 +151,7 @@ func nextFilter(t *testing.T) (module string) {
 		}
 	}
 	module = filepath.Join(dir, "weir.wasm")
-	build(t, dir, "./wasm-build.sh", "-o", module)
+	build(t, dir, "nice", "-n", "5", "./wasm-build.sh", "-o", module)
 	if host == stack.NativeHost {
 		build(t, dir, "filter/native/build.sh", module)
 	}
@@ -142,13 +163,14 @@ func nextFilter(t *testing.T) (module string) {
 // upgrade. With builds that do, all is as before, and nothing was lost; two versions of the filter
 // share a bucket.
 func TestOtherProtocolsAreNotTakenForThisOne(t *testing.T) {
+	t.Parallel()
 	const policies = `
 version: weir/v1
 policies:
   - {name: closed, match: {paths: [/closed]}, partition: [], limit: {quota: 10, window: 24h}, mode: strict, on_failure: [deny]}
   - {name: open, match: {paths: [/open]}, partition: [], limit: {quota: 10, window: 24h}, mode: strict, on_failure: [allow]}
 `
-	const more = `  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 2, window: 24h}}
+	const more = `  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 2, window: 24h}, mode: strict, on_failure: [deny]}
 `
 	w := start(t, setup{policies: policies, embedded: true})
 	envoy := w.envoys[0]
@@ -169,7 +191,7 @@ policies:
 	today, data := w.serve.Binary, w.serve.DataDir
 
 	w.controlPlane.Stop()
-	w.serve.Binary, w.serve.DataDir = nextControlPlane(t, wire.Protocol+1), t.TempDir()
+	w.serve.Binary, w.serve.DataDir = buildControlPlane(t, t.TempDir(), nextVersion(t, wire.Protocol+1)), t.TempDir()
 	w.startControlPlane()
 	w.apply(policies)
 	w.awaitLog(envoy, wire.ErrOlder.Error())
@@ -183,13 +205,15 @@ policies:
 
 	// A control plane that still speaks the filter's protocol takes over, with all used tokens.
 	w.controlPlane.Stop()
-	next := nextControlPlane(t, wire.Oldest)
+	next := nextControlPlane(t)
 	w.serve.Binary, w.serve.DataDir = next, data
 	w.startControlPlane()
 	w.awaitApplied(w.apply(policies + more))
 	passes()
-	if closed, more := pass("/closed", 20), pass("/more", 4); closed > 8 || more != 2 {
-		t.Errorf("after the upgrade %d and %d passed, want at most the 8 that were left, and 2", closed, more)
+	before := w.late()
+	closed, added := pass("/closed", 20), pass("/more", 4)
+	if closed > 8 || added > 2 || added < 2-(w.late()-before) {
+		t.Errorf("after the upgrade %d and %d passed, want at most the 8 that were left, and 2", closed, added)
 	}
 
 	// The build before cannot read its data.
@@ -227,7 +251,7 @@ policies:
 	w.serve.Binary = next
 	w.startControlPlane()
 	w.awaitApplied(w.apply(policies + more))
-	total := int64(0)
+	total, before := int64(0), w.late()
 	for i := range w.envoys {
 		envoy = w.envoys[i]
 		w.await("requests to pass", func(context.Context) error {
@@ -239,7 +263,7 @@ policies:
 			return nil
 		})
 	}
-	if total += pass("/closed", 20); total != 10 {
+	if total += pass("/closed", 20); total > 10 || total < 10-(w.late()-before) {
 		t.Errorf("%d of 10 passed at the filters of both versions", total)
 	}
 }
