@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -117,9 +116,11 @@ const (
 func (w *world) note(what string, node int, n int64) {
 	w.trace[w.traced%len(w.trace)] = entry{w.now, what, node, n}
 	w.traced++
-	h := fnv.New64a()
-	fmt.Fprint(h, what)
-	for _, v := range [...]uint64{h.Sum64(), uint64(w.now), uint64(node), uint64(n)} {
+	event := uint64(len(what))
+	for i := range len(what) {
+		event = (event ^ uint64(what[i])) * 1099511628211
+	}
+	for _, v := range [...]uint64{event, uint64(w.now), uint64(node), uint64(n)} {
 		w.hash = (w.hash ^ v) * 1099511628211
 		w.hash ^= w.hash >> 29
 	}
