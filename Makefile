@@ -207,12 +207,14 @@ test-chart: test-images ## the Helm chart and docs/run/kubernetes.md against a r
 # Not part of `make test`: the first time it builds Kubernetes, for half an hour, and containers need
 # root. It compiles the control plane as `make images` does, for this machine alone.
 .PHONY: test-pods
-test-pods: build ## the chart's own pods, run by a kubelet, also while their store is away; needs root
-	@tools/setup.sh envoy redis kube pods
+test-pods: build native ## the chart's own pods, run by a kubelet, also while their store is away, and Envoy Gateway's; needs root
+	@tools/setup.sh envoy redis kube pods mesh
 	$(call announce,the chart's pods under a kubelet)
 	@go -C tools/images run . -version test -platforms linux/$$(go env GOARCH) -out ../../build/pod-images
-	@go vet -tags pods ./test/e2e
+	@go vet -tags pods ./test/e2e ./test/mesh
 	@go test -count 1 -timeout 20m -v -tags pods -exec "$(CURDIR)/test/support/kubetest/apart.sh" -run '^TestPods' ./test/e2e
+	$(call announce,the pods of Envoy Gateway under a kubelet)
+	@go test -count 1 -timeout 20m -v -tags pods -exec "$(CURDIR)/test/support/kubetest/apart.sh" -run '^TestPods' ./test/mesh
 
 # Not part of `make test`: the first time it builds Compose, and TinyGo in a container, and containers need
 # root. The images are built in the machine's network. Their containers run in a network of their own.

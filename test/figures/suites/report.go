@@ -28,7 +28,7 @@ var suites = []suite{
 	{"test-install", "a release on an empty Debian 12 and 13, from nothing to the first refusal, and the clients"},
 	{"test-compose", "the Dockerfile and docker-compose.yml with Docker's engine and Compose"},
 	{"test-chart", "the Helm chart with a Kubernetes API server"},
-	{"test-pods", "the chart's pods under a kubelet"},
+	{"test-pods", "the pods of the chart and of Envoy Gateway under a kubelet"},
 	{"test-mesh", "both hosts of the filter under Istio and Envoy Gateway"},
 	{"test-console", "the console and the manual in a browser"},
 	{"mutants", "changes of the arithmetic that a test must notice"},

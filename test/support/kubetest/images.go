@@ -6,13 +6,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,13 +42,16 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// serveImages runs a registry with the images of a layout, as `make images` writes it, and with
-// pause:1, which every pod needs. It returns host:port.
-func serveImages(t testing.TB, layout string) string {
+// serveImages runs a registry with the images of a layout, as `make images` writes it, with more
+// images, and with pause:1, which every pod needs. It returns host:port.
+func serveImages(t testing.TB, layout string, more ...Image) string {
 	t.Helper()
 	r := registry{map[string][]byte{}, map[string]string{}}
 	r.read(t, layout)
 	r.addPause(t)
+	for _, image := range more {
+		r.addImage(t, image)
+	}
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")
@@ -87,6 +93,16 @@ func (r registry) add(media string, content []byte) descriptor {
 	return d
 }
 
+// An Image is made of files of this machine.
+type Image struct {
+	// Name is the image's name and tag, like envoy:1.
+	Name string
+	// Files are the files of the image: the path in it, and the path on this machine.
+	Files map[string]string
+	// Entrypoint is the program that the image runs; empty where pods name the program.
+	Entrypoint []string
+}
+
 // addPause builds the program that a pod's containers share their network by.
 func (r registry) addPause(t testing.TB) {
 	t.Helper()
@@ -97,28 +113,36 @@ func (r registry) addPause(t testing.TB) {
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-	program, err := os.ReadFile(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.addImage(t, Image{"pause:1", map[string]string{"/pause": binary}, []string{"/pause"}})
+}
+
+// addImage adds an image with one layer, and with a folder for temporary files.
+func (r registry) addImage(t testing.TB, image Image) {
+	t.Helper()
 	var files bytes.Buffer
 	w := tar.NewWriter(&files)
-	if err := w.WriteHeader(&tar.Header{Name: "pause", Mode: 0o755, Size: int64(len(program))}); err != nil {
-		t.Fatal(err)
+	err := w.WriteHeader(&tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777})
+	for _, path := range slices.Sorted(maps.Keys(image.Files)) {
+		content, readErr := os.ReadFile(image.Files[path])
+		if err = errors.Join(err, readErr); err != nil {
+			break
+		}
+		err = w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(path, "/"), Mode: 0o755, Size: int64(len(content))})
+		if err == nil {
+			_, err = w.Write(content)
+		}
 	}
-	if _, err := w.Write(program); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
+	if err := errors.Join(err, w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	layer := r.add(layerType, files.Bytes())
 	config := r.add(configType, encode(t, map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Entrypoint": []string{"/pause"}, "User": "65535:65535"},
+		"config": map[string]any{"Entrypoint": image.Entrypoint, "User": "65535:65535",
+			"Env": []string{"PATH=/usr/local/bin"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layer.Digest}},
 	}))
-	r.tags["pause:1"] = r.add(manifestType, encode(t, map[string]any{
+	r.tags[image.Name] = r.add(manifestType, encode(t, map[string]any{
 		"schemaVersion": 2, "mediaType": manifestType, "config": config, "layers": []descriptor{layer},
 	})).Digest
 }

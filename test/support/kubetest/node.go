@@ -37,11 +37,12 @@ const (
 )
 
 // StartNode runs an API with a node until the test ends. The images in the folder, a layout as
-// `make images` writes it, can be pulled there. It must run in apart.sh: it adds a network.
-func StartNode(t testing.TB, layout string) *Node {
+// `make images` writes it, and more images can be pulled there. It must run in apart.sh: it adds a
+// network.
+func StartNode(t testing.TB, layout string, more ...Image) *Node {
 	t.Helper()
 	mustBeApart(t)
-	n := &Node{Server: start(t), Images: serveImages(t, layout), Host: host, kubelet: FreePort(t)}
+	n := &Node{Server: start(t), Images: serveImages(t, layout, more...), Host: host, kubelet: FreePort(t)}
 	// In apart.sh it is in memory. Paths of sockets must be short, and the paths of tests' folders
 	// are not.
 	dir, err := os.MkdirTemp("/run", "node-")
