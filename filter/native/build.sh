@@ -78,23 +78,39 @@ flags=(-std=gnu11 -O2 -fPIC -fvisibility=hidden -fno-strict-aliasing "-ffile-pre
 compile_module() {
 	local key kept
 	wasm2c -n weir -o "$work/weir.c" "$wasm"
-	key=$( (cat "$work/weir.c" "$work/weir.h" "$here/depth.h"; "$compiler" --version; printf '%s\n' "$arch" "$debug") |
+	key=$( (cat "$work/weir.c" "$work/weir.h" "$here/depth.h"; "$compiler" --version; printf '%s\n' "$arch" "$debug" stack) |
 		sha256sum | cut -c1-16)
-	kept=$cache/$key.o
-	if [[ ! -e $kept ]]; then
+	kept=$cache/$key
+	if [[ ! -e $kept.o ]]; then
 		say "compiling the translated module, once: this may take a minute"
 		mkdir -p "$cache"
 		# wasm2c's code has unused labels and functions by the thousand.
-		"$compiler" "${flags[@]}" -w -c "$work/weir.c" -o "$work/module.o"
-		cp "$work/module.o" "$kept.$$"
-		mv "$kept.$$" "$kept"
+		"$compiler" "${flags[@]}" -w -fstack-usage -c "$work/weir.c" -o "$work/module.o"
+		for kind in su o; do
+			cp "$work/module.$kind" "$kept.$$"
+			mv "$kept.$$" "$kept.$kind"
+		done
 		# Old builds go.
-		find "$cache" -name '*.o' -mtime +7 -delete
+		find "$cache" \( -name '*.o' -o -name '*.su' \) -mtime +7 -delete
 	fi
-	touch "$kept"
-	cp "$kept" "$work/module.o"
+	touch "$kept".{su,o}
+	cp "$kept".su "$work/module.su"
+	cp "$kept".o "$work/module.o"
+}
+
+# check_stack checks that the nested calls that depth.h allows fit into the stack of a thread. A stack has 8 MiB as a
+# rule, and at least 2 MiB; a quarter of these is for Envoy and the host.
+check_stack() {
+	local most=$((3 << 19)) depth
+	depth=$(sed -n 's/^#define WASM_RT_MAX_CALL_STACK_DEPTH //p' "$here/depth.h")
+	awk -F '\t' -v most="$most" -v depth="$depth" '
+		$2 > largest { largest = $2 }
+		$3 == "dynamic" { unbounded = 1 } # and not "dynamic,bounded"
+		END { exit NR == 0 || unbounded || depth * (largest + 8) > most } # 8 for the address to return to
+	' "$work/module.su" || die "$depth nested calls need more than $most bytes of stack; lower the depth in depth.h"
 }
 compile_module
+check_stack
 
 # A callback that an older Envoy lacks is looked up when it is first called: -z lazy. The ticker's thread and the
 # signal handlers outlive each configuration: -z nodelete.
