@@ -30,7 +30,7 @@
 #  compose  the programs that run docker-compose.yml: Docker's engine from Debian, whose service is not started either; Compose, built from
 #         the module in tools/compose as CACHE/bin/docker-compose; the files of images, from Debian 12 as bases.txt says,
 #         CACHE/bases/NAME.tar
-#  native  the programs that build the native host of the filter: wasm2c, and gcc 12, the compiler of Debian 12
+#  native  the programs that build the native host of the filter: wasm2c, and clang 19, the compiler of the filter too
 #  native-arm64  the same for arm64, on x86-64
 #  field  clients of npm, PyPI and Go modules that test/clients tries, and Express, beside those of the group clients; the folder is
 #         CACHE/field
@@ -123,12 +123,14 @@ missing_arm64() {
 }
 missing_native() {
 	need wabt wasm2c
-	need gcc-12 gcc-12
+	need clang-19 clang-19
+	need libclang-rt-19-dev $llvm/lib/clang/19/lib/linux
 	need libc6-dev /usr/include/stdlib.h
 }
 missing_native-arm64() {
 	missing_native
-	need gcc-12-aarch64-linux-gnu aarch64-linux-gnu-gcc-12
+	need libgcc-12-dev-arm64-cross /usr/lib/gcc-cross/aarch64-linux-gnu/12/libgcc.a
+	need binutils-aarch64-linux-gnu aarch64-linux-gnu-ld
 	need libc6-dev-arm64-cross $arm64/include/stdlib.h
 }
 missing() {

@@ -46,10 +46,11 @@ wasm=$(realpath -m -- "$wasm")
 name=$(basename -- "$wasm" .wasm)
 output=$(realpath -m -- "${output:-$(dirname -- "$wasm")/lib$name.so}")
 
-# The compiler is gcc 12 of Debian 12, so that one commit gives the same bytes everywhere.
+# The compiler is clang 19 of Debian 12, so that one commit gives the same bytes everywhere.
 case $machine-$arch in
-amd64-amd64 | arm64-arm64) compiler=gcc-12 group=native ;;
-amd64-arm64) compiler=aarch64-linux-gnu-gcc-12 group=native-arm64 ;;
+amd64-amd64) group=native compiler=(clang-19 --target=x86_64-linux-gnu) ;;
+arm64-arm64) group=native compiler=(clang-19 --target=aarch64-linux-gnu) ;;
+amd64-arm64) group=native-arm64 compiler=(clang-19 --target=aarch64-linux-gnu) ;;
 *) die "cannot build for $arch on $machine" ;;
 esac
 "$repo/tools/setup.sh" "$group"
@@ -62,7 +63,7 @@ abi=$(go list -C "$repo/tools/native" -m -f '{{.Dir}}' github.com/envoyproxy/env
 (cd "$abi" && sha256sum --quiet -c "$repo/tools/native/abi.sha256") || die "abi.h is not the file that tools/native/abi.sha256 names"
 read -r hash _ <"$repo/tools/native/abi.sha256"
 if [[ $id == yes ]]; then
-	printf '%s, wasm2c %s, abi.h %s\n' "$($compiler --version | head -n 1)" "$(wasm2c --version)" "$hash"
+	printf '%s, wasm2c %s, abi.h %s\n' "$("${compiler[0]}" --version | head -n 1)" "$(wasm2c --version)" "$hash"
 	exit 0
 fi
 [[ -e $wasm ]] || die "there is no $wasm: run make wasm"
@@ -74,18 +75,26 @@ flags=(-std=gnu11 -O2 -fPIC -fvisibility=hidden -fno-strict-aliasing "-ffile-pre
 	"-ffile-prefix-map=$abi=." -include "$here/depth.h")
 [[ $debug == no ]] || flags+=(-g)
 
+# place_memory lets the translated code compute where the memory is: at a fixed distance from its
+# instance, see memory.c, so that no access loads a pointer first. A load whose result nobody uses goes.
+place_memory() {
+	sed -i -e 's/&mem->data\[addr\]/\&MEMORY_OF(mem)[addr]/' -e 's/^ *wasm_asm("" ::"r"(result));/ /' "$work/weir.c"
+	(($(grep -c 'MEMORY_OF(mem)\[addr\]' "$work/weir.c") == 2)) || die "wasm2c reaches the memory in another way; see place_memory"
+}
+
 # compile_module makes $work/module.o, and weir.h, which says how to call it.
 compile_module() {
 	local key kept
 	wasm2c -n weir -o "$work/weir.c" "$wasm"
-	key=$( (cat "$work/weir.c" "$work/weir.h" "$here/depth.h"; "$compiler" --version; printf '%s\n' "$arch" "$debug" stack) |
+	place_memory
+	key=$( (cat "$work/weir.c" "$work/weir.h" "$here/depth.h" "$here/build.sh"; "${compiler[@]}" --version; printf '%s\n' "$arch" "$debug") |
 		sha256sum | cut -c1-16)
 	kept=$cache/$key
 	if [[ ! -e $kept.o ]]; then
 		say "compiling the translated module, once: this may take a minute"
 		mkdir -p "$cache"
 		# wasm2c's code has unused labels and functions by the thousand.
-		"$compiler" "${flags[@]}" -w -fstack-usage -c "$work/weir.c" -o "$work/module.o"
+		"${compiler[@]}" "${flags[@]}" -w -fstack-usage -c "$work/weir.c" -o "$work/module.o"
 		for kind in su o; do
 			cp "$work/module.$kind" "$kept.$$"
 			mv "$kept.$$" "$kept.$kind"
@@ -116,11 +125,15 @@ check_stack
 # signal handlers outlive each configuration: -z nodelete.
 host=(-Wall -Wextra -Werror)
 [[ $faults == no ]] || host+=(-DPROVOKE_FAULTS)
-[[ $sanitize == no ]] || host+=(-g -fsanitize=undefined -fno-sanitize-recover=undefined)
+if [[ $sanitize == yes ]]; then
+	runtime=$(dirname -- "$("${compiler[@]}" -print-file-name="libclang_rt.ubsan_minimal-$(uname -m).so")")
+	host+=(-g -fsanitize=undefined -fno-sanitize-recover=undefined
+		-fsanitize-minimal-runtime -shared-libsan "-Wl,-rpath,$runtime")
+fi
 link=(-shared -Wl,-z,lazy -Wl,-z,nodelete -Wl,-Bsymbolic -Wl,--build-id=none)
 [[ $debug == yes || $sanitize == yes ]] || link+=(-s)
 mkdir -p "$(dirname -- "$output")"
-(cd "$here" && "$compiler" "${flags[@]}" "${host[@]}" -I"$work" -isystem "$abi" "-DABI_HASH=\"$hash\"" \
+(cd "$here" && "${compiler[@]}" "${flags[@]}" "${host[@]}" -I"$work" -isystem "$abi" "-DABI_HASH=\"$hash\"" \
 	"${link[@]}" -o "$work/built.so" ./*.c "$work/module.o" -lpthread -lm)
 mv "$work/built.so" "$output"
 say "$output: $(stat -c %s "$output") bytes, for $arch"

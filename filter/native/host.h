@@ -155,6 +155,9 @@ void put_number(instance *i, uint32_t at, uint32_t value);
 char *new_bytes(instance *i, size_t length, uint32_t at, uint32_t length_at);
 uint32_t return_bytes(instance *i, const void *bytes, size_t length, uint32_t at, uint32_t length_at);
 
+// memory.c: the memory of instances.
+instance *reserve_instance(void);
+
 // plugins.c: the plugins.
 extern pthread_mutex_t plugins_lock;
 extern plugin *plugins;

@@ -8,7 +8,7 @@ static _Thread_local instance *of_thread;
 
 // new_instance adds an instance, which is not alive yet; NULL without memory.
 static instance *new_instance(bool taken) {
-	instance *i = calloc(1, sizeof *i);
+	instance *i = reserve_instance();
 	if (i == NULL) {
 		return NULL;
 	}

@@ -12,12 +12,28 @@ bool wasm_rt_is_initialized(void) { return true; }
 
 void wasm_rt_init(void) {}
 
+// reserve_instance reserves addresses for an instance and, behind it, for its memory. It returns the
+// instance, all zero; NULL without memory.
+instance *reserve_instance(void) {
+	_Static_assert(sizeof(instance) <= MEMORY_AT, "the memory begins in the instance");
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+	instance *i = mmap(NULL, MEMORY_AT + RESERVED, PROT_NONE, flags, -1, 0);
+	if (i == MAP_FAILED) {
+		return NULL;
+	}
+	if (mprotect(i, MEMORY_AT, PROT_READ | PROT_WRITE) != 0) {
+		munmap(i, MEMORY_AT + RESERVED);
+		return NULL;
+	}
+	return i;
+}
+
 void wasm_rt_allocate_memory(wasm_rt_memory_t *m, uint32_t pages, uint32_t most) {
-	m->data = mmap(NULL, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	m->data = MEMORY_OF(m);
 	m->pages = pages;
 	m->max_pages = most < MOST_PAGES ? most : MOST_PAGES;
 	m->size = pages << PAGE_BITS;
-	if (m->data == MAP_FAILED || mprotect(m->data, m->size, PROT_READ | PROT_WRITE) != 0) {
+	if (mprotect(m->data, m->size, PROT_READ | PROT_WRITE) != 0) {
 		wasm_rt_trap(WASM_RT_TRAP_OOB);
 	}
 }
@@ -35,9 +51,12 @@ uint32_t wasm_rt_grow_memory(wasm_rt_memory_t *m, uint32_t delta) {
 	return old;
 }
 
+// wasm_rt_free_memory frees a memory's bytes. Its addresses stay reserved: the instance's next memory is
+// there, and all zero.
 void wasm_rt_free_memory(wasm_rt_memory_t *m) {
-	if (m->data != NULL && m->data != MAP_FAILED) {
-		munmap(m->data, RESERVED);
+	if (m->data != NULL) {
+		madvise(m->data, m->size, MADV_DONTNEED);
+		mprotect(m->data, m->size, PROT_NONE);
 	}
 	m->data = NULL;
 }
