@@ -3,6 +3,7 @@
 package dialect
 
 import (
+	"math"
 	"math/bits"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -121,11 +122,14 @@ func AppendInt(dst []byte, n int64) []byte {
 	}
 	var digits [20]byte
 	at := len(digits)
-	for {
+	for ; n > math.MaxUint32; n /= 10 {
 		at--
 		digits[at] = byte('0' + n%10)
-		n /= 10
-		if n == 0 {
+	}
+	for rest := uint32(n); ; { // WebAssembly divides 32 bits faster.
+		at--
+		digits[at] = byte('0' + rest%10)
+		if rest /= 10; rest == 0 {
 			return append(dst, digits[at:]...)
 		}
 	}

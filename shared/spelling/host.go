@@ -28,11 +28,12 @@ func AppendHost(dst, host []byte) []byte {
 			return pushByte(addr.AppendIPv6(pushByte(dst, '[')), ']')
 		}
 	}
-	for _, ch := range host {
+	from := len(dst)
+	dst = append(dst, host...)
+	for i, ch := range dst[from:] {
 		if ch >= 'A' && ch <= 'Z' {
-			ch += 'a' - 'A'
+			dst[from+i] = ch + 'a' - 'A'
 		}
-		dst = pushByte(dst, ch)
 	}
 	return dst
 }

@@ -78,11 +78,12 @@ func (r Routing) Letter(ch byte) byte {
 // AppendMethod appends a method in upper case: Envoy passes on a post from HTTP/2, and servers with
 // WSGI rules treat it as a POST.
 func AppendMethod(dst, method []byte) []byte {
-	for _, ch := range method {
+	from := len(dst)
+	dst = append(dst, method...)
+	for i, ch := range dst[from:] {
 		if 'a' <= ch && ch <= 'z' {
-			ch -= 'a' - 'A'
+			dst[from+i] = ch - ('a' - 'A')
 		}
-		dst = pushByte(dst, ch)
 	}
 	return dst
 }

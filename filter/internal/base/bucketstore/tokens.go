@@ -58,7 +58,9 @@ func (s *tokenSlot) findEntry(e *Entry, now quota.Instant, w *wanted) {
 	// The entry is there.
 	if own >= 0 {
 		s.at, s.evicted = own, false
-		e.decode(s.record(own))
+		if w != nil {
+			e.decode(s.record(own)) // The loop has decoded others since.
+		}
 		if e.Heir {
 			e.Debtor = cellOf(s.b[:], &key)
 		}
