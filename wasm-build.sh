@@ -102,8 +102,8 @@ trap 'rm -rf "$work"' EXIT
 
 # -tags=custommalloc leaves out TinyGo's exported malloc, which pins whatever the host returns and never frees it.
 # -buildmode=c-shared exports _initialize; the default _start ends in an exit, which Envoy forbids.
-# -panic=trap leaves out the messages of panics, and with them what each function must do for the collector before it may panic:
-# a request is a tenth cheaper.
+# -panic=trap leaves out the messages of panics: a function that can write one keeps its pointers in stack slots, and a request
+# is a tenth dearer.
 # -opt=1, not more: from 2 on LLVM marks calls as tail calls, which must not read their caller's stack, before TinyGo adds the
 # stack slots in which the collector finds local pointers. The linker then drops what is stored there, and a collection frees
 # memory in use. It shows at once if the collector runs at every allocation; in the field it is a damaged header in a million.
