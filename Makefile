@@ -147,10 +147,14 @@ test-unit: ## all tests that need no Envoy, and each benchmark once; those of te
 # finds that out by reading beyond a page, which ends the process there.
 BBOLT := go.etcd.io/bbolt/...
 
+# The tests of these packages wait for processes more than they work, so more of them run at once
+# than there are processors.
+AT_ONCE = $$(( $$(nproc) * 3 / 2 ))
+
 .PHONY: test-race
 test-race: ## the tests of packages with goroutines, under the race detector
 	$(call announce,tests under the race detector)
-	@CGO_ENABLED=1 go test -timeout 30m -vet=off -race -gcflags='$(BBOLT)=-d=checkptr=0' $(race_packages) $(ONCE)
+	@CGO_ENABLED=1 go test -p $(AT_ONCE) -timeout 30m -vet=off -race -gcflags='$(BBOLT)=-d=checkptr=0' $(race_packages) $(ONCE)
 
 # In the filter an int has 32 bits; this finds arithmetic that only holds with 64.
 .PHONY: test-386
