@@ -34,7 +34,7 @@ var hosts = [2]stack.FilterHost{stack.WasmHost, stack.NativeHost}
 // and arrive in the same form at the upstream. Times to wait differ by the time between the two
 // requests, and by the spread that Weir adds to them.
 func TestBothHostsGiveTheSameAnswers(t *testing.T) {
-	w := startReplay(t)
+	w := startReplay(t, nil)
 	r := rand.New(rand.NewPCG(corpusSeed, corpusSeed))
 	statuses := map[int]int{}
 	for n := range policySets {
@@ -68,7 +68,7 @@ type replay struct {
 	envoys  [2]*stack.Envoy
 }
 
-func startReplay(t *testing.T) *replay {
+func startReplay(t *testing.T, rewrite func(string) string) *replay {
 	t.Helper()
 	upstream, err := stack.StartUpstream(http.HandlerFunc(echo))
 	if err != nil {
@@ -98,7 +98,7 @@ func startReplay(t *testing.T) *replay {
 		w.envoys[i], err = stack.StartEnvoy(ctx, stack.EnvoyOptions{
 			Name: string(host), NodeID: string(host), NodeToken: replayToken + "-nodes", FilterHost: host,
 			Config: string(config), Wasm: filepath.Join(repository, "build/weir.wasm"),
-			UpstreamPort: upstream.Port, ControlPlanePort: port, Concurrency: 1,
+			UpstreamPort: upstream.Port, ControlPlanePort: port, Concurrency: 1, Rewrite: rewrite,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -175,6 +175,14 @@ func (w *replay) replay(request *http.Request) (a replayed) {
 		}
 	}
 	lines = append(lines, string(body))
+	a = w.read(lines)
+	a.status = response.StatusCode
+	return a
+}
+
+// read takes the times to wait out of the lines of an answer.
+func (w *replay) read(lines []string) (a replayed) {
+	w.t.Helper()
 	for i, line := range lines {
 		lines[i] = waits.ReplaceAllStringFunc(line, func(found string) string {
 			parts := waits.FindStringSubmatch(found)
@@ -186,7 +194,7 @@ func (w *replay) replay(request *http.Request) (a replayed) {
 			return parts[1] + "N"
 		})
 	}
-	a.status, a.text = response.StatusCode, strings.Join(lines, "\n")
+	a.text = strings.Join(lines, "\n")
 	return a
 }
 
