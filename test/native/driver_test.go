@@ -30,7 +30,7 @@ func TestPartsOfTheHostUnderTheSanitizers(t *testing.T) {
 	for _, part := range []string{"json.c", "headers.c", "shared_data.c"} {
 		arguments = append(arguments, filepath.Join(host, part))
 	}
-	run("gcc-12", append(arguments, "-lpthread")...)
+	run("clang-19", append(arguments, "-lpthread")...)
 	for _, seed := range []string{"1", "2", "3"} {
 		t.Logf("seed %s: %s", seed, run(driver, seed, "50000"))
 	}
