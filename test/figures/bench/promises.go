@@ -4,8 +4,8 @@ package main
 const (
 	aloneFloor = "a request of a cold key is a call, and at this rate it seldom meets another one to travel with: " +
 		"like the peer's it wakes Envoy, the control plane and Redis once each"
-	headersFloor = "about half of it is Envoy's own work for two more headers and the filter state, which the peer " +
-		"does not write; the rest is the decision"
+	headersFloor = "a third of it is Envoy's own work: it lists the request's headers and writes two headers and the " +
+		"filter state, and the peer needs none of these; the rest is the decision"
 	waitFloor = "a request of a cold key waits for a call, as the peer's does: one that comes while a call is under " +
 		"way waits for the rest of it too, which is how calls travel together"
 	refillFloor = "one request in fifty waits for a call about its bucket's next tokens, so the 99th percentile " +
