@@ -147,7 +147,11 @@ func TestPluginsInOneEnvoy(t *testing.T) {
 	if got != [3]int{3, 20, 4} {
 		t.Errorf("passed %v, want 3 by the one listener, 20 by the other, and 4 through two filters", got)
 	}
-	if n := passed(first, 10, "k"); n != 0 {
-		t.Errorf("%d more passed after the table got another size", n)
+	// The listener and its neighbours ask for different sizes, so the size changes twice.
+	for range 12 {
+		if n := passed(first, 2, "k"); n != 0 {
+			t.Fatalf("%d more passed after the table got another size", n)
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }

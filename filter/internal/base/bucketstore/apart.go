@@ -34,8 +34,8 @@ type wanted struct {
 	figures Figures
 	since   quota.Instant
 
-	// before is the last used bucket of the same key with other figures. Its marks are copied to
-	// the field marks.
+	// before is the last used bucket of the same key with other figures, of all places that were
+	// read. Its marks are copied to the field marks.
 	before Entry
 	found  bool
 	marks  []quota.Mark
@@ -46,15 +46,14 @@ func (st *Store) wantedFor(kind Kind) *wanted {
 	if !st.apart || kind != Local && kind != Window {
 		return nil
 	}
-	st.want.figures, st.want.since = st.Figures, st.since
+	st.want.figures, st.want.since, st.want.found = st.Figures, st.since, false
 	return &st.want
 }
 
-// reset forgets the bucket found before.
-func (w *wanted) reset() {
-	if w != nil {
-		w.found = false
-	}
+// isSettled reports whether a bucket at its place is the wanted bucket, and no other bucket can be
+// its start.
+func (w *wanted) isSettled(e *Entry) bool {
+	return !e.New && (w == nil || e.lastUsed() > w.since)
 }
 
 // matches reports whether an entry of the right key has the wanted figures. It remembers an entry
@@ -64,7 +63,7 @@ func (w *wanted) matches(e *Entry) bool {
 		(w.figures.Own != 0 || e.Params == w.figures.Params) {
 		return true
 	}
-	if e.Generation <= uint64(w.since) && (!w.found || e.lastUsed() > w.before.lastUsed()) {
+	if e.Generation <= uint64(w.since) && (!w.found || e.lastUsed() >= w.before.lastUsed()) {
 		w.before, w.found = *e, true
 		w.marks = append(w.marks[:0], e.History.Marks...)
 		w.before.History.Marks = w.marks
@@ -75,7 +74,7 @@ func (w *wanted) matches(e *Entry) bool {
 // startEntry starts an entry from the remembered bucket, if the entry is new or was last used
 // before that bucket.
 func (w *wanted) startEntry(e *Entry) {
-	if w == nil || !w.found || !e.New && (e.lastUsed() >= w.before.lastUsed() || e.lastUsed() > w.since) {
+	if w == nil || !w.found || w.isSettled(e) || !e.New && e.lastUsed() >= w.before.lastUsed() {
 		return
 	}
 	marks := append(e.History.Marks[:0], w.marks...)

@@ -112,20 +112,23 @@ func (st *Store) Update(kind Kind, key keyhash.Key, now quota.Instant, c Change)
 		st.setSlot(slotNumber)
 		cas, exists := st.readEntry(s, now, want)
 		// A bucket that is not at its place may still be at its place in a table of a former size.
-		if st.entry.New && !looked {
+		// So may the bucket from which it starts.
+		if !looked && !want.isSettled(&st.entry) {
 			carried, looked = st.lookBack(kind, key, now, want, sizes), true
 			st.setSlot(slotNumber)
 			cas, exists = st.readEntry(s, now, want) // The bytes of the first read are no longer valid.
 		}
-		if st.entry.New && len(sizes) > 1 && st.carryOver(carried) && st.mustMove(want) {
+		if st.entry.New && len(sizes) > 1 && st.carryOver(carried) {
 			// Move the bucket unchanged, whatever the request does: it must be here when the former
 			// size is dropped.
 			if next, evicted := s.putEntry(&st.entry, now); st.storeValue(next, cas, exists) {
 				st.Evictions += evicted
 				st.removeFormer(kind, key, now, want)
 			}
+			looked = false // Its start may be at another former place.
 			continue
 		}
+		want.startEntry(&st.entry)
 		e := &st.entry
 		e.Heir = (e.New || e.Heir) && e.Debtor > now
 		// Decide, and store only if the decision changes the bucket. If another worker was faster,

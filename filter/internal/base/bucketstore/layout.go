@@ -124,8 +124,9 @@ func (l *layout) storeLayout(shared shareddata.Data, cas uint32, found bool) boo
 	return shareddata.Swap(shared, l.key[:], b, cas, found)
 }
 
-// lookBack looks for a bucket at its places in the former sizes. It reports whether it found the
-// bucket, in st.former. If not, st.former has the debt of the cells at those places.
+// lookBack looks for a bucket at its places in the former sizes, if st.entry is new, and for the
+// bucket from which it starts. It reports whether it found the bucket, in st.former. If not,
+// st.former has the debt of the cells at those places.
 func (st *Store) lookBack(kind Kind, key keyhash.Key, now quota.Instant, want *wanted, sizes []uint32) bool {
 	number, lacks := binary.LittleEndian.Uint64(key[:8]), Entry{}
 	for _, size := range sizes[1:] {
@@ -138,7 +139,7 @@ func (st *Store) lookBack(kind Kind, key keyhash.Key, now quota.Instant, want *w
 		s := st.formerSlot(kind)
 		s.open(value)
 		st.former.Kind, st.former.Key = kind, key
-		if s.findEntry(&st.former, now, want); !st.former.New {
+		if s.findEntry(&st.former, now, want); st.entry.New && !st.former.New {
 			st.formerAt = at
 			return true
 		}
@@ -166,12 +167,7 @@ func (st *Store) carryOver(found bool) bool {
 	return true
 }
 
-// mustMove reports whether the bucket at a former place is the wanted bucket itself, and not only
-// the start of it.
-func (st *Store) mustMove(want *wanted) bool { return want == nil || st.entry.Generation != 0 }
-
-// removeFormer removes a bucket from its former place. A bucket stays there if the wanted bucket
-// only started from it.
+// removeFormer removes a bucket from its former place.
 func (st *Store) removeFormer(kind Kind, key keyhash.Key, now quota.Instant, want *wanted) {
 	st.setSlot(st.formerAt)
 	for range MaxAttempts {
@@ -179,7 +175,7 @@ func (st *Store) removeFormer(kind Kind, key keyhash.Key, now quota.Instant, wan
 		s := st.formerSlot(kind)
 		s.open(value)
 		st.former.Kind, st.former.Key = kind, key
-		if s.findEntry(&st.former, now, want); st.former.New || want != nil && st.former.Generation == 0 {
+		if s.findEntry(&st.former, now, want); st.former.New {
 			return // Another VM was faster.
 		}
 		if st.shared.CompareAndSwap(st.key[:], s.valueWithout(), cas) {

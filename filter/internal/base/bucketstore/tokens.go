@@ -40,7 +40,6 @@ func (s *tokenSlot) findEntry(e *Entry, now quota.Instant, w *wanted) {
 	kind, key := e.Kind, e.Key
 	first, n := quota.Instant(0), (s.size-recordsAt)/entrySize
 	own := -1
-	w.reset()
 	// Look for the entry, and for the record that is idle first.
 	for i := range n {
 		record := s.record(i)
@@ -64,7 +63,6 @@ func (s *tokenSlot) findEntry(e *Entry, now quota.Instant, w *wanted) {
 		if e.Heir {
 			e.Debtor = cellOf(s.b[:], &key)
 		}
-		w.startEntry(e)
 		return
 	}
 	// The entry is new: it gets a free place, or the place of the record that is idle first.
@@ -73,7 +71,6 @@ func (s *tokenSlot) findEntry(e *Entry, now quota.Instant, w *wanted) {
 		s.at = n
 	}
 	*e = Entry{Kind: kind, Key: key, New: true, Debtor: cellOf(s.b[:], &key)}
-	w.startEntry(e)
 }
 
 func (s *tokenSlot) valueWithout() (value []byte) {

@@ -62,7 +62,6 @@ func (s *windowSlot) open(value []byte) {
 func (s *windowSlot) findEntry(e *Entry, _ quota.Instant, w *wanted) {
 	key := e.Key
 	s.own = -1
-	w.reset()
 	for at := 0; at < s.n; at++ {
 		if !sameKey(s.value[s.records[at].from+recordKey:], &key) {
 			continue
@@ -87,7 +86,6 @@ func (s *windowSlot) findEntry(e *Entry, _ quota.Instant, w *wanted) {
 	} else {
 		s.readRecord(e, key, s.own)
 	}
-	w.startEntry(e)
 }
 
 // readRecord decodes a record. It reports false for a record that no filter can have written.
