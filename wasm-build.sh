@@ -102,14 +102,12 @@ trap 'rm -rf "$work"' EXIT
 
 # -tags=custommalloc leaves out TinyGo's exported malloc, which pins whatever the host returns and never frees it.
 # -buildmode=c-shared exports _initialize; the default _start ends in an exit, which Envoy forbids.
-# -panic=trap leaves out the messages of panics: a function that can write one keeps its pointers in stack slots, and a request
-# is a tenth dearer.
 # -opt=1, not more: from 2 on LLVM marks calls as tail calls, which must not read their caller's stack, before TinyGo adds the
 # stack slots in which the collector finds local pointers. The linker then drops what is stored there, and a collection frees
 # memory in use. It shows at once if the collector runs at every allocation; in the field it is a damaged header in a million.
 # Memory starts at half a megabyte because TinyGo doubles it when a third of it is not free: so it is 16 MB with the largest policy
 # sets, where from the smallest that holds the data it would be 25.
-flags=(-target="$root/targets/wasip1-debian.json" -buildmode=c-shared -scheduler=none -gc=precise -opt=1 -no-debug -panic=trap -tags=custommalloc
+flags=(-target="$root/targets/wasip1-debian.json" -buildmode=c-shared -scheduler=none -gc=precise -opt=1 -no-debug -tags=custommalloc
 	"-ldflags=-X github.com/weir-proxy/weir/filter/internal/envoy/plugin.build=$(build_id) -extldflags=--initial-memory=524288")
 built=yes
 (cd "$package" && "${tinygo[@]}" build "${flags[@]}" -o "$work/built.wasm" .) 2>"$work/log" || built=no

@@ -141,7 +141,7 @@ func TestTrapKillsOneVM(t *testing.T) {
 			if want == 503 && (s.State() != Failed || s.Reply().Details != "wasm_fail_stream") {
 				t.Errorf("the stream is %v with %+v", s.State(), s.Reply())
 			}
-			if !strings.Contains(h.LogText(), "unreachable") || !strings.Contains(h.LogText(), "failed: ") {
+			if !strings.Contains(h.LogText(), "panic: boom") || !strings.Contains(h.LogText(), "failed: ") {
 				t.Error("the trap is not in the log")
 			}
 			if h.Alive(0) || !h.Alive(1) || !h.Alive(Main) {
