@@ -286,7 +286,7 @@ FIRST ?= 1
 .PHONY: simulate
 simulate: ## run fleets in virtual time, many more than `make test` does: SEEDS of them from FIRST
 	$(call announce,simulating $(SEEDS) fleets)
-	@go test -count 1 -timeout 0 -v -run 'TestBoundsHold|TestSeedIsOneRun' ./test/simulation -seeds $(SEEDS) -first $(FIRST)
+	@GOGC=400 go test -count 1 -timeout 0 -v -run 'TestBoundsHold|TestSeedIsOneRun' ./test/simulation -seeds $(SEEDS) -first $(FIRST)
 
 # The short form of the same tests is part of `make test`.
 .PHONY: chaos

@@ -150,13 +150,13 @@ bool start_root(instance *i, root *r);
 void remove_root(instance *i, root *r);
 root *find_context(instance *i, uint32_t context);
 uint32_t new_context(instance *i);
+
+// memory.c: the memory of instances.
+instance *reserve_instance(void);
 char *bytes_at(instance *i, uint32_t at, uint32_t length);
 void put_number(instance *i, uint32_t at, uint32_t value);
 char *new_bytes(instance *i, size_t length, uint32_t at, uint32_t length_at);
 uint32_t return_bytes(instance *i, const void *bytes, size_t length, uint32_t at, uint32_t length_at);
-
-// memory.c: the memory of instances.
-instance *reserve_instance(void);
 
 // plugins.c: the plugins.
 extern pthread_mutex_t plugins_lock;

@@ -1,4 +1,4 @@
-// The module's memory and tables, as wasm2c's code needs them.
+// The module's memory and tables, for wasm2c's code and for the host.
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -59,6 +59,48 @@ void wasm_rt_free_memory(wasm_rt_memory_t *m) {
 		mprotect(m->data, m->size, PROT_NONE);
 	}
 	m->data = NULL;
+}
+
+// bytes_at returns bytes in the module's memory. Bytes beyond it are a fault of the module: no function
+// of Envoy ever sees them.
+char *bytes_at(instance *i, uint32_t at, uint32_t length) {
+	const wasm_rt_memory_t *m = &i->module.w2c_memory;
+	if (length > m->size || at > m->size - length) {
+		wasm_rt_trap(WASM_RT_TRAP_OOB);
+	}
+	return (char *)m->data + at;
+}
+
+// put_number writes a number into the module's memory.
+void put_number(instance *i, uint32_t at, uint32_t value) {
+	memcpy(bytes_at(i, at, sizeof value), &value, sizeof value);
+}
+
+// new_bytes returns memory that the module allocates, NULL without memory. The module finds its address
+// and its length at the two places.
+char *new_bytes(instance *i, size_t length, uint32_t at, uint32_t length_at) {
+	uint32_t to = length <= INT32_MAX ? Z_weirZ_malloc(&i->module, (uint32_t)length) : 0;
+	if (to == 0) {
+		return NULL;
+	}
+	put_number(i, at, to);
+	put_number(i, length_at, (uint32_t)length);
+	return bytes_at(i, to, (uint32_t)length);
+}
+
+// return_bytes gives the module bytes as new_bytes does; without bytes the address is 0.
+uint32_t return_bytes(instance *i, const void *bytes, size_t length, uint32_t at, uint32_t length_at) {
+	if (length == 0) {
+		put_number(i, at, 0);
+		put_number(i, length_at, 0);
+		return OK;
+	}
+	char *to = new_bytes(i, length, at, length_at);
+	if (to == NULL) {
+		return INTERNAL_FAILURE;
+	}
+	memcpy(to, bytes, length);
+	return OK;
 }
 
 void wasm_rt_allocate_funcref_table(wasm_rt_funcref_table_t *t, uint32_t elements, uint32_t most) {

@@ -30,11 +30,7 @@ func AppendHost(dst, host []byte) []byte {
 	}
 	from := len(dst)
 	dst = append(dst, host...)
-	for i, ch := range dst[from:] {
-		if ch >= 'A' && ch <= 'Z' {
-			dst[from+i] = ch + 'a' - 'A'
-		}
-	}
+	flipLetters(dst[from:], 'A')
 	return dst
 }
 

@@ -1,5 +1,15 @@
 package spelling
 
+// flipLetters changes the case of the 26 letters from first on: 'A' makes the text lower case, 'a'
+// upper case.
+func flipLetters(b []byte, first byte) {
+	for i, c := range b {
+		if c-first < 26 {
+			b[i] = c ^ ('a' - 'A')
+		}
+	}
+}
+
 // HeaderName returns the spelling of a header's name for comparisons. Servers with CGI rules read
 // X_Api_Key as X-Api-Key, and no server distinguishes case.
 func HeaderName(name string) string {

@@ -80,11 +80,7 @@ func (r Routing) Letter(ch byte) byte {
 func AppendMethod(dst, method []byte) []byte {
 	from := len(dst)
 	dst = append(dst, method...)
-	for i, ch := range dst[from:] {
-		if 'a' <= ch && ch <= 'z' {
-			dst[from+i] = ch - ('a' - 'A')
-		}
-	}
+	flipLetters(dst[from:], 'a')
 	return dst
 }
 

@@ -12,15 +12,11 @@ func AppendCredentials(dst, value []byte) []byte {
 		scheme++
 	}
 	rest, from := text.Trim(value[scheme:]), len(dst)
-	for _, c := range value[:scheme] {
-		if len(rest) > 0 && c >= 'A' && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		dst = pushByte(dst, c)
-	}
+	dst = append(dst, value[:scheme]...)
 	if len(rest) == 0 {
 		return dst
 	}
+	flipLetters(dst[from:], 'A')
 	basic := text.Is(dst[from:], "basic")
 	if dst = pushByte(dst, ' '); basic {
 		return appendBase64(dst, rest)

@@ -24,7 +24,8 @@ type replicaPair struct {
 	callers *background
 }
 
-const countedBurst, countedRate = 300, 30
+// The limit of counted: a burst, and tokens a second.
+const countedBurst, countedRate = 300, countedBurst / 10
 
 // edited returns a policy set. Its edition is in the answers to /edition.
 func edited(edition int) string {
@@ -32,8 +33,8 @@ func edited(edition int) string {
 version: weir/v1
 policies:
   - {name: edition, match: {paths: [/edition]}, partition: [], limit: {quota: %d, window: 60s}, mode: local}
-  - {name: counted, match: {paths: [/counted]}, partition: [], limit: {quota: 300, window: 10s}, on_failure: [deny]}
-`, 1000+edition) + within[1:]
+  - {name: counted, match: {paths: [/counted]}, partition: [], limit: {quota: %d, window: 10s}, on_failure: [deny]}
+`, 1000+edition, countedBurst) + within[1:]
 }
 
 // startPair starts the first replica, with today's build, and the load.
@@ -81,13 +82,13 @@ func (p *replicaPair) replace(i int, binary string) {
 func (p *replicaPair) exchange() {
 	p.t.Helper()
 	for i, through := range p.planes {
-		p.write(through, p.planes[1-i])
+		p.writeThrough(through, p.planes[1-i])
 	}
 }
 
-// write writes a policy set through a replica, and waits until the readers and both Envoys have
-// it.
-func (p *replicaPair) write(through *stack.ControlPlane, readers ...*stack.ControlPlane) {
+// writeThrough writes a policy set through a replica, and waits until the readers and both Envoys
+// have it.
+func (p *replicaPair) writeThrough(through *stack.ControlPlane, readers ...*stack.ControlPlane) {
 	p.t.Helper()
 	p.controlPlane = through
 	p.edition++
@@ -155,7 +156,7 @@ func TestTwoBuildsOfOneProtocolShareARedis(t *testing.T) {
 	p.apply(strings.Replace(edited(p.edition), "name: edition,", "name: edition, note: new,", 1))
 	p.awaitUnready(p.planes[0], "unknown field")
 	p.awaitEdition(p.edition)
-	p.write(p.planes[1], p.planes[0])
+	p.writeThrough(p.planes[1], p.planes[0])
 	p.awaitReplicas(2)
 	p.exchange()
 
@@ -193,7 +194,7 @@ func TestABuildOfTheNextProtocolTakesOverARedis(t *testing.T) {
 		t.Errorf("today's build answers a policy set with %d %s %v", a.Status, a.Body, err)
 	}
 	p.awaitGround()
-	p.write(p.planes[1])
+	p.writeThrough(p.planes[1])
 
 	p.planes[0].Stop()
 	p.run(0, next)

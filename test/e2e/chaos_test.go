@@ -99,11 +99,17 @@ func (w *world) measured(e *stack.Envoy) map[string]int64 {
 // late returns the number of requests that the control plane answered too late, of policies that
 // deny then, as happens on a busy machine. Each may have been granted a token, which is lost: one
 // request fewer passes.
-func (w *world) late() (n int64) {
+func (w *world) late() int64 {
+	w.t.Helper()
+	return w.overAll("decisions.by_failure_deny")
+}
+
+// overAll returns a counter of the filter, summed over all Envoys.
+func (w *world) overAll(counter string) (n int64) {
 	w.t.Helper()
 	time.Sleep(20 * time.Millisecond) // Earlier counts are reported by now.
 	for _, e := range w.envoys {
-		n += w.measured(e)["decisions.by_failure_deny"]
+		n += w.measured(e)[counter]
 	}
 	return n
 }

@@ -274,13 +274,9 @@ func (w *world) guess(n int) tally {
 
 // decidedByShare returns how many requests the Envoys decided by their shares: the answer came too
 // late on a busy machine. They cost the tokens that they have reserved.
-func (w *world) decidedByShare() (n int64) {
+func (w *world) decidedByShare() int64 {
 	w.t.Helper()
-	time.Sleep(20 * time.Millisecond) // Earlier counts are reported by now.
-	for _, e := range w.envoys {
-		n += w.measured(e)["decisions.by_share"]
-	}
-	return n
+	return w.overAll("decisions.by_share")
 }
 
 // Two Envoys of two workers each: log-ins that succeed never count, and of a hundred guesses at

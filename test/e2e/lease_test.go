@@ -64,20 +64,8 @@ func mustAdmitBut(t *testing.T, got tally, burst, rate, share, spare float64) {
 func (w *world) mustLend(got tally, burst, rate float64) {
 	w.t.Helper()
 	const exact, inHand = 0.98, 0.1
-	shares := w.byShares()
+	shares := float64(w.decidedByShare())
 	mustAdmitBut(w.t, got, burst+shares, rate, exact, inHand*rate+w.heldLong()+2*shares)
-}
-
-// byShares returns the number of requests that the Envoys have decided by their shares.
-func (w *world) byShares() (n float64) {
-	for _, e := range w.envoys {
-		m, err := w.metricsOf(w.ctx, e)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		n += float64(m["decisions.by_share"])
-	}
-	return n
 }
 
 // heldLong returns the number of requests that the Envoys have held for longer than 25 ms.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/test/support/kubetest"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -379,7 +380,7 @@ func (p *pods) look(t *testing.T) sight {
 	t.Helper()
 	s := sight{map[string]map[string]int{}}
 	for _, pod := range p.list(t) {
-		s.probes[pod.name] = p.Probes(t, pod.name)
+		s.probes[pod.Name] = p.Probes(t, pod.Name)
 	}
 	p.lowest.Store(int64(len(p.ready())))
 	return s
@@ -414,9 +415,9 @@ func (p *pods) awaitProbes(t *testing.T, seen sight) {
 func (p *pods) mustHaveStayedReady(t *testing.T, seen sight) {
 	t.Helper()
 	for _, pod := range p.list(t) {
-		now := probesSince(p.Probes(t, pod.name), seen.probes[pod.name])
-		if pod.restarts != 0 || !pod.ready || now["Readiness failed"] != 0 || now["Liveness failed"] != 0 {
-			t.Errorf("%s: ready %v, restarts %d, kubelet asked %v", pod.name, pod.ready, pod.restarts, now)
+		now := probesSince(p.Probes(t, pod.Name), seen.probes[pod.Name])
+		if pod.Restarts != 0 || !pod.Ready || now["Readiness failed"] != 0 || now["Liveness failed"] != 0 {
+			t.Errorf("%s: ready %v, restarts %d, kubelet asked %v", pod.Name, pod.Ready, pod.Restarts, now)
 		}
 	}
 	if n := p.lowest.Load(); n != int64(p.replicas) {
@@ -463,16 +464,16 @@ spec:
 	}
 	left, first := c.left(t, "kept", 0), p.list(t)[0]
 
-	status, answer, err := p.Call(http.MethodDelete, "/api/v1/namespaces/weir/pods/"+first.name, "", "")
+	status, answer, err := p.Call(http.MethodDelete, "/api/v1/namespaces/weir/pods/"+first.Name, "", "")
 	if err != nil || status != http.StatusOK {
 		t.Fatal(status, answer, err)
 	}
-	second := p.awaitPod(t, "another pod", func(now pod) bool { return now.name != first.name && now.ready })
+	second := p.awaitPod(t, "another pod", func(now kubetest.Pod) bool { return now.Name != first.Name && now.Ready })
 	left = c.mustBeKept(t, p, version, left)
 
 	killProcess(t)
-	p.awaitPod(t, "the process to be started again", func(now pod) bool {
-		return now.name == second.name && now.restarts == 1 && now.ready
+	p.awaitPod(t, "the process to be started again", func(now kubetest.Pod) bool {
+		return now.Name == second.Name && now.Restarts == 1 && now.Ready
 	})
 	c.mustBeKept(t, p, version, left)
 }

@@ -150,40 +150,10 @@ func (p *pods) ask(path string, into any) error {
 	return json.Unmarshal([]byte(answer), into)
 }
 
-// A pod is a pod that is not about to end.
-type pod struct {
-	name, address string
-	ready         bool
-	restarts      int
-}
-
-func (p *pods) list(t *testing.T) (all []pod) {
+// list returns the pods of the control plane.
+func (p *pods) list(t *testing.T) []kubetest.Pod {
 	t.Helper()
-	var list struct {
-		Items []struct {
-			Metadata struct {
-				Name     string
-				Deletion string `json:"deletionTimestamp"`
-			}
-			Status struct {
-				Address    string `json:"podIP"`
-				Containers []struct {
-					Ready    bool
-					Restarts int `json:"restartCount"`
-				} `json:"containerStatuses"`
-			}
-		}
-	}
-	if err := p.ask("/api/v1/namespaces/weir/pods", &list); err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range list.Items {
-		if i.Metadata.Deletion == "" && len(i.Status.Containers) == 1 {
-			all = append(all, pod{i.Metadata.Name, i.Status.Address, i.Status.Containers[0].Ready,
-				i.Status.Containers[0].Restarts})
-		}
-	}
-	return all
+	return p.Pods(t, "weir", "")
 }
 
 // follow keeps clusters.yaml as the EndpointSlices of the Service are, until the test ends.
@@ -325,7 +295,7 @@ func (p *pods) planes() (all []*stack.ControlPlane) {
 	p.t.Helper()
 	for _, pod := range p.list(p.t) {
 		proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http",
-			Host: fmt.Sprintf("%s:%d", pod.address, podPort)})
+			Host: fmt.Sprintf("%s:%d", pod.Address, podPort)})
 		proxy.ErrorLog = log.New(io.Discard, "", 0) // Callers hear of pods that have ended.
 		way := httptest.NewServer(proxy)
 		p.t.Cleanup(way.Close)
@@ -405,7 +375,7 @@ func (p *pods) awaitRollout() {
 		}
 		s, known, now := d.Status, p.ready(), []string(nil)
 		for _, pod := range p.list(p.t) {
-			now = append(now, pod.address)
+			now = append(now, pod.Address)
 		}
 		slices.Sort(now)
 		if s.Observed < d.Metadata.Generation || s.Replicas != p.replicas || s.Updated != p.replicas ||
@@ -420,13 +390,13 @@ func (p *pods) awaitRollout() {
 }
 
 // awaitPod waits until the only pod is as wanted, and Envoys know it alone.
-func (p *pods) awaitPod(t *testing.T, what string, right func(pod) bool) (now pod) {
+func (p *pods) awaitPod(t *testing.T, what string, right func(kubetest.Pod) bool) (now kubetest.Pod) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), podPatience)
 	defer cancel()
 	err := stack.Await(ctx, what, func(context.Context) error {
 		all, known := p.list(t), p.ready()
-		if len(all) != 1 || !right(all[0]) || !slices.Equal(known, []string{all[0].address}) {
+		if len(all) != 1 || !right(all[0]) || !slices.Equal(known, []string{all[0].Address}) {
 			return fmt.Errorf("pods %+v, endpoints %v", all, known)
 		}
 		now = all[0]

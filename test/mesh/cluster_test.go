@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -305,22 +304,11 @@ func (c *cluster) awaitPod(namespace, label string) (name, address string) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), clusterPatience)
 	defer cancel()
 	err := stack.Await(ctx, "the pod "+label, func(context.Context) error {
-		list := c.Get(c.t, "/api/v1/namespaces/"+namespace+"/pods?labelSelector="+url.QueryEscape(label))
-		items, _ := list["items"].([]any)
-		if len(items) != 1 {
-			return fmt.Errorf("there are %d", len(items))
+		pods := c.Pods(c.t, namespace, label)
+		if len(pods) != 1 || !pods[0].Ready {
+			return fmt.Errorf("there are %+v", pods)
 		}
-		pod := items[0].(map[string]any)
-		status := pod["status"].(map[string]any)
-		name, _ = pod["metadata"].(map[string]any)["name"].(string)
-		address, _ = status["podIP"].(string)
-		conditions, _ := status["conditions"].([]any)
-		if !slices.ContainsFunc(conditions, func(c any) bool {
-			condition := c.(map[string]any)
-			return condition["type"] == "Ready" && condition["status"] == "True"
-		}) {
-			return fmt.Errorf("it is not ready: %v", conditions)
-		}
+		name, address = pods[0].Name, pods[0].Address
 		return nil
 	})
 	if err != nil {

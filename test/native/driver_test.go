@@ -27,7 +27,7 @@ func TestPartsOfTheHostUnderTheSanitizers(t *testing.T) {
 	arguments := []string{"-std=gnu11", "-O1", "-g", "-fno-strict-aliasing", "-include", filepath.Join(host, "depth.h"),
 		"-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 		"-I", "testdata", "-I", host, "-isystem", filepath.Join(abi, "abi"), "-o", driver, "testdata/driver.c"}
-	for _, part := range []string{"json.c", "headers.c", "shared_data.c"} {
+	for _, part := range []string{"json.c", "headers.c", "memory.c", "shared_data.c"} {
 		arguments = append(arguments, filepath.Join(host, part))
 	}
 	run("clang-19", append(arguments, "-lpthread")...)

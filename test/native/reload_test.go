@@ -1,6 +1,7 @@
 package native
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -119,17 +120,17 @@ func replace(t *testing.T, file, content string) {
 // awaitDrained waits until no replaced listener is left: it keeps its sockets while it drains.
 func awaitDrained(t *testing.T, e *stack.Envoy) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		content, err := e.Admin(t.Context(), "/stats?filter=^listener_manager.total_.*_draining$")
-		if err != nil {
-			t.Fatal(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := stack.Await(ctx, "replaced listeners to have drained", func(context.Context) error {
+		content, err := e.Admin(ctx, "/stats?filter=^listener_manager.total_.*_draining$")
+		if err == nil && (len(content) == 0 || regexp.MustCompile(`: [1-9]`).Match(content)) {
+			err = fmt.Errorf("Envoy has\n%s", content)
 		}
-		if !regexp.MustCompile(`: [1-9]`).Match(content) && len(content) > 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("Envoy has\n%s", content)
-		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

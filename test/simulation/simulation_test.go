@@ -2,9 +2,7 @@ package simulation
 
 import (
 	"flag"
-	"os"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,12 +18,6 @@ var (
 	seeds = flag.Uint64("seeds", 2000, "how many seeds to run")
 	first = flag.Uint64("first", 1, "the first seed")
 )
-
-// TestMain lets the garbage collector run less often: runs are short, and leave little behind.
-func TestMain(m *testing.M) {
-	debug.SetGCPercent(400)
-	os.Exit(m.Run())
-}
 
 // total sums up many runs.
 type total struct {

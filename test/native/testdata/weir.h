@@ -12,6 +12,7 @@ typedef struct Z_weir_instance_t {
 
 struct Z_env_instance_t;
 
+u32 Z_weirZ_malloc(Z_weir_instance_t *, u32);
 u32 Z_envZ_proxy_get_header_map_pairs(struct Z_env_instance_t *, u32, u32, u32);
 u32 Z_envZ_proxy_get_header_map_value(struct Z_env_instance_t *, u32, u32, u32, u32, u32);
 u32 Z_envZ_proxy_replace_header_map_value(struct Z_env_instance_t *, u32, u32, u32, u32, u32);

@@ -2,9 +2,11 @@ package kubetest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -208,6 +210,55 @@ func removeCgroup(folder string) (left int) {
 		left++
 	}
 	return left
+}
+
+// A Pod is a pod that is not about to end.
+type Pod struct {
+	Name, Address string
+	// Ready means that all its containers are ready. Restarts is the number of their restarts.
+	Ready    bool
+	Restarts int
+}
+
+// Pods returns the pods in a namespace with a label, once they have containers. Without a label it
+// returns all.
+func (n *Node) Pods(t testing.TB, namespace, label string) (all []Pod) {
+	t.Helper()
+	var list struct {
+		Items []struct {
+			Metadata struct {
+				Name     string
+				Deletion string `json:"deletionTimestamp"`
+			}
+			Status struct {
+				Address    string `json:"podIP"`
+				Containers []struct {
+					Ready    bool
+					Restarts int `json:"restartCount"`
+				} `json:"containerStatuses"`
+			}
+		}
+	}
+	path := "/api/v1/namespaces/" + namespace + "/pods?labelSelector=" + url.QueryEscape(label)
+	status, answer, err := n.Call(http.MethodGet, path, "", "")
+	if err == nil && status == http.StatusOK {
+		err = json.Unmarshal([]byte(answer), &list)
+	}
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("GET %s: %d %s %v", path, status, answer, err)
+	}
+	for _, i := range list.Items {
+		if i.Metadata.Deletion != "" || len(i.Status.Containers) == 0 {
+			continue
+		}
+		pod := Pod{Name: i.Metadata.Name, Address: i.Status.Address, Ready: true}
+		for _, c := range i.Status.Containers {
+			pod.Ready = pod.Ready && c.Ready
+			pod.Restarts += c.Restarts
+		}
+		all = append(all, pod)
+	}
+	return all
 }
 
 // Probes returns the number of kubelet's probes of a pod's containers, by type and result, like
