@@ -3,6 +3,7 @@ package native
 import (
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -10,8 +11,23 @@ import (
 // The parts of the host that read what clients and the module choose do nothing undefined and
 // access no byte beyond a block of memory, whatever they are given: see testdata/driver.c.
 func TestPartsOfTheHostUnderTheSanitizers(t *testing.T) {
+	drive(t, "driver.c", "address,undefined", 50000, "json.c", "headers.c", "memory.c", "shared_data.c")
+}
+
+// Threads that call clusters at once share no memory with the main thread beyond the hand-over, and
+// each call has one answer: see testdata/calls.c.
+func TestCallsUnderTheSanitizers(t *testing.T) {
+	parts := []string{"calls.c", "headers.c", "memory.c"}
+	drive(t, "calls.c", "thread", 5000, parts...)
+	drive(t, "calls.c", "address,undefined", 5000, parts...)
+}
+
+// drive compiles a program of testdata with parts of the host under sanitizers, and runs it for
+// some rounds with three seeds.
+func drive(t *testing.T, program, sanitizers string, rounds int, parts ...string) {
+	t.Helper()
 	if *emulated {
-		t.Skip("the driver is compiled for this machine")
+		t.Skip("the program is compiled for this machine")
 	}
 	host, driver := filepath.Join(repository, "filter/native"), filepath.Join(t.TempDir(), "driver")
 	run := func(name string, arguments ...string) string {
@@ -25,13 +41,14 @@ func TestPartsOfTheHostUnderTheSanitizers(t *testing.T) {
 	abi := run("go", "list", "-C", filepath.Join(repository, "tools/native"), "-m", "-f", "{{.Dir}}",
 		"github.com/envoyproxy/envoy/source/extensions/dynamic_modules")
 	arguments := []string{"-std=gnu11", "-O1", "-g", "-fno-strict-aliasing", "-include", filepath.Join(host, "depth.h"),
-		"-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-		"-I", "testdata", "-I", host, "-isystem", filepath.Join(abi, "abi"), "-o", driver, "testdata/driver.c"}
-	for _, part := range []string{"json.c", "headers.c", "memory.c", "shared_data.c"} {
+		"-Wall", "-Wextra", "-Werror", "-fsanitize=" + sanitizers, "-fno-sanitize-recover=all",
+		"-I", "testdata", "-I", host, "-isystem", filepath.Join(abi, "abi"), "-o", driver,
+		filepath.Join("testdata", program)}
+	for _, part := range parts {
 		arguments = append(arguments, filepath.Join(host, part))
 	}
 	run("clang-19", append(arguments, "-lpthread")...)
 	for _, seed := range []string{"1", "2", "3"} {
-		t.Logf("seed %s: %s", seed, run(driver, seed, "50000"))
+		t.Logf("%s, seed %s: %s", sanitizers, seed, run(driver, seed, strconv.Itoa(rounds)))
 	}
 }
