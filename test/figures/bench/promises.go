@@ -4,8 +4,12 @@ package main
 const (
 	aloneFloor = "a request of a cold key is a call, and at this rate it seldom meets another one to travel with: " +
 		"like the peer's it wakes Envoy, the control plane and Redis once each"
-	headersFloor = "a third of it is Envoy's own work: it lists the request's headers and writes two headers and the " +
-		"filter state, and the peer needs none of these; the rest is the decision"
+	headersFloor = "a third to two thirds of it, by the processor, is Envoy's own work: it lists the request's headers " +
+		"and writes two headers and the filter state, and the peer needs none of these; the rest is the decision"
+	hostFloor = "a third to two thirds of the native host's cost, by the processor, is Envoy's own work, which is the " +
+		"same for Wasm: it lists the request's headers and writes two headers and the filter state"
+	pauseFloor = "the open loop has few requests beyond its 99th percentile, so one pause of the machine of some " +
+		"twenty milliseconds decides it"
 	waitFloor = "a request of a cold key waits for a call, as the peer's does: one that comes while a call is under " +
 		"way waits for the rest of it too, which is how calls travel together"
 	refillFloor = "one request in fifty waits for a call about its bucket's next tokens, so the 99th percentile " +
@@ -56,15 +60,8 @@ func promisesBesidePeers() []promise {
 			name: "decided by the failure ladder below saturation, %", atMost: 0, figure: ladderShare, flaw: flawless,
 			needs: []string{"proxied/leased", "cold/leased", "curve/leased"},
 		},
-		{
-			name: "idle Envoy, two workers, leased: % of a processor", atMost: 0.4, needs: []string{"idle/leased"},
-			figure: func(r round) float64 { return r["idle/leased"].IdleEnvoy }, flaw: flawless,
-		},
-		{
-			name: "native host, idle Envoy, two workers, leased: % of a processor", atMost: 0.25,
-			needs:  []string{"idle/leased" + nativeSuffix},
-			figure: func(r round) float64 { return r["idle/leased"+nativeSuffix].IdleEnvoy }, flaw: flawless,
-		},
+		atRest("idle Envoy, two workers, leased: % of a processor", "leased", 0.4),
+		atRest("native host, idle Envoy, two workers, leased: % of a processor", "leased"+nativeSuffix, 0.25),
 		{
 			name: "native host, memory of an Envoy: MB more than without a filter", atMost: 6,
 			needs: []string{"direct/none", "direct/local" + nativeSuffix},
@@ -82,7 +79,8 @@ func promisesOfFilter() []promise {
 		filter("local, 10 000 keys: added / one key", "local-keys", "local", 1.2).withFloor(keysFloor),
 		filter("native host, local, two headers: added / local_ratelimit's with a bucket for each key",
 			"local"+nativeSuffix, "native-keys", 4).withFloor(headersFloor),
-		filter("local, two headers: native host / Wasm", "local"+nativeSuffix, "local", 0.5),
+		filter("local, two headers: native host / Wasm", "local"+nativeSuffix, "local", 0.5).
+			withFloor(hostFloor),
 		filter("rate_limit_quota, assigned by Weir: added / local_ratelimit's with a bucket for each key",
 			"quotas", "native-keys", 1.3).withFloor(quotaFloor),
 		filter("filter, 5 policies apply / 1 applies", "five", "local", 2).withFloor(policiesFloor),
@@ -100,7 +98,7 @@ func promisesOfFilter() []promise {
 			[]string{"browser/none", "browser/local", "browser/few-none", "browser/few-local"},
 			func(r round) float64 { return r.added("local", browser) },
 			func(r round) float64 { return r.addedOver("few-local", "few-none", browser) }),
-		latency("99th percentile, local / no limit", proxied, "local", "none", 1.15, p99),
+		latency("99th percentile, local / no limit", proxied, "local", "none", 1.15, p99).withFloor(pauseFloor),
 		latency("99th percentile, leased / no limit", proxied, "leased", "none", 1.15, p99).withFloor(refillFloor),
 	}
 }

@@ -197,6 +197,20 @@ func latency(name string, s scene, id, base string, atMost float64, percentile f
 	}
 }
 
+// atRest is a promise about an Envoy without requests, which uses some of a processor without any
+// filter, too.
+func atRest(name, id string, atMost float64) promise {
+	idle := func(id string) func(round) float64 { return func(r round) float64 { return r["idle/"+id].IdleEnvoy } }
+	return promise{
+		name: name, atMost: atMost, needs: []string{"idle/" + id}, figure: idle(id), flaw: flawless,
+		partsNeeds: []string{"idle/none"},
+		parts: []summand{
+			{"of Envoy itself", idle("none")},
+			{"of the filter", func(r round) float64 { return r["idle/"+id].IdleEnvoy - r["idle/none"].IdleEnvoy }},
+		},
+	}
+}
+
 // opened returns the first open loop of a contestant.
 func (r round) opened(id string) paced { return r[id].first() }
 
