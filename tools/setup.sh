@@ -30,7 +30,8 @@
 #  compose  the programs that run docker-compose.yml: Docker's engine from Debian, whose service is not started either; Compose, built from
 #         the module in tools/compose as CACHE/bin/docker-compose; the files of images, from Debian 12 as bases.txt says,
 #         CACHE/bases/NAME.tar
-#  native  the programs that build the native host of the filter: wasm2c, and clang 19, the compiler of the filter too
+#  native  the programs that build the native host of the filter: wasm2c, and clang 19, the compiler of the filter too; valgrind,
+#          which counts its instructions in a test
 #  native-arm64  the same for arm64, on x86-64
 #  field  clients of npm, PyPI and Go modules that test/clients tries, and Express, beside those of the group clients; the folder is
 #         CACHE/field
@@ -124,6 +125,7 @@ missing_arm64() {
 missing_native() {
 	need wabt wasm2c
 	need clang-19 clang-19
+	need valgrind valgrind
 	need libclang-rt-19-dev $llvm/lib/clang/19/lib/linux
 	need libc6-dev /usr/include/stdlib.h
 }

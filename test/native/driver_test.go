@@ -22,33 +22,41 @@ func TestCallsUnderTheSanitizers(t *testing.T) {
 	drive(t, "calls.c", "address,undefined", 5000, parts...)
 }
 
-// drive compiles a program of testdata with parts of the host under sanitizers, and runs it for
-// some rounds with three seeds.
+// drive runs a program of testdata, compiled with parts of the host under sanitizers, for some
+// rounds with three seeds.
 func drive(t *testing.T, program, sanitizers string, rounds int, parts ...string) {
 	t.Helper()
 	if *emulated {
 		t.Skip("the program is compiled for this machine")
 	}
-	host, driver := filepath.Join(repository, "filter/native"), filepath.Join(t.TempDir(), "driver")
-	run := func(name string, arguments ...string) string {
-		t.Helper()
-		output, err := exec.CommandContext(t.Context(), name, arguments...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", name, err, output)
-		}
-		return strings.TrimSpace(string(output))
+	driver := compile(t, program, []string{"-O1", "-g", "-fsanitize=" + sanitizers, "-fno-sanitize-recover=all"}, parts)
+	for _, seed := range []string{"1", "2", "3"} {
+		t.Logf("%s, seed %s: %s", sanitizers, seed, runProgram(t, driver, seed, strconv.Itoa(rounds)))
 	}
-	abi := run("go", "list", "-C", filepath.Join(repository, "tools/native"), "-m", "-f", "{{.Dir}}",
+}
+
+// compile compiles a program of testdata with parts of the host, and returns its file.
+func compile(t *testing.T, program string, flags, parts []string) string {
+	t.Helper()
+	host, file := filepath.Join(repository, "filter/native"), filepath.Join(t.TempDir(), "program")
+	abi := runProgram(t, "go", "list", "-C", filepath.Join(repository, "tools/native"), "-m", "-f", "{{.Dir}}",
 		"github.com/envoyproxy/envoy/source/extensions/dynamic_modules")
-	arguments := []string{"-std=gnu11", "-O1", "-g", "-fno-strict-aliasing", "-include", filepath.Join(host, "depth.h"),
-		"-Wall", "-Wextra", "-Werror", "-fsanitize=" + sanitizers, "-fno-sanitize-recover=all",
-		"-I", "testdata", "-I", host, "-isystem", filepath.Join(abi, "abi"), "-o", driver,
-		filepath.Join("testdata", program)}
+	arguments := append([]string{"-std=gnu11", "-fno-strict-aliasing", "-include", filepath.Join(host, "depth.h"),
+		"-Wall", "-Wextra", "-Werror", "-I", "testdata", "-I", host, "-isystem", filepath.Join(abi, "abi"), "-o", file,
+		filepath.Join("testdata", program)}, flags...)
 	for _, part := range parts {
 		arguments = append(arguments, filepath.Join(host, part))
 	}
-	run("clang-19", append(arguments, "-lpthread")...)
-	for _, seed := range []string{"1", "2", "3"} {
-		t.Logf("%s, seed %s: %s", sanitizers, seed, run(driver, seed, strconv.Itoa(rounds)))
+	runProgram(t, "clang-19", append(arguments, "-lpthread", "-ldl")...)
+	return file
+}
+
+// runProgram runs a program and returns its output.
+func runProgram(t *testing.T, name string, arguments ...string) string {
+	t.Helper()
+	output, err := exec.CommandContext(t.Context(), name, arguments...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, output)
 	}
+	return strings.TrimSpace(string(output))
 }

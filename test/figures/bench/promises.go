@@ -4,10 +4,11 @@ package main
 const (
 	aloneFloor = "a request of a cold key is a call, and at this rate it seldom meets another one to travel with: " +
 		"like the peer's it wakes Envoy, the control plane and Redis once each"
-	headersFloor = "a third to two thirds of it, by the processor, is Envoy's own work: it lists the request's headers " +
-		"and writes two headers and the filter state, and the peer needs none of these; the rest is the decision"
-	hostFloor = "a third to two thirds of the native host's cost, by the processor, is Envoy's own work, which is the " +
-		"same for Wasm: it lists the request's headers and writes two headers and the filter state"
+	headersFloor = "a third to two thirds of it, by the processor, is Envoy's own work: it lists the request's " +
+		"headers and writes two headers and the filter state, and the peer needs none of these; the rest is the " +
+		"decision"
+	hostFloor = "a third to two thirds of the native host's cost, by the processor, is Envoy's own work, which is " +
+		"the same for Wasm: it lists the request's headers and writes two headers and the filter state"
 	pauseFloor = "the open loop has few requests beyond its 99th percentile, so one pause of the machine of some " +
 		"twenty milliseconds decides it"
 	waitFloor = "a request of a cold key waits for a call, as the peer's does: one that comes while a call is under " +
