@@ -1,6 +1,7 @@
 // Takes Envoy's place before a built libweir.so: it loads a configuration, sends requests one after
-// the other, and gives each callback of Envoy a small, fixed answer. A program that counts
-// instructions runs it, so nearly all of them are the filter's.
+// the other, and gives each callback of Envoy a small, fixed answer. A program that counts the
+// instructions of send_request runs it: nearly all of them are the filter's. Time passes only from one
+// request to the next, so that a slow machine does no more work.
 //
 //   envoy LIBWEIR.SO CONFIGURATION REQUESTS
 //
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "envoy.h"
 
@@ -25,6 +27,16 @@ static envoy_bytes bytes_of(const char *text) { return (envoy_bytes){(char *)tex
 static unsigned long answered, written;
 static _Atomic int main_thread_is_called;
 static void *shared;
+
+// The host's clock: 10 000 requests come in a second. It is far ahead of the machine's, so the host's
+// thread for ticks sleeps until the end.
+static _Atomic int64_t microseconds = 100000000000000;
+
+int clock_gettime(clockid_t clock, struct timespec *t) {
+	(void)clock;
+	*t = (struct timespec){microseconds / 1000000, microseconds % 1000000 * 1000};
+	return 0;
+}
 
 // Requests.
 size_t envoy_dynamic_module_callback_http_get_headers_size(
@@ -191,10 +203,11 @@ static void *find(void *library, const char *name) {
 }
 #define FIND(library, name) on_##name = find(library, "envoy_dynamic_module_on_" #name)
 
-// send_request sends a request and, if it passes, the answer of a service.
-static bool send_request(const void *plugin) {
+// send sends a request and, if it passes, the answer of a service.
+static bool send(const void *plugin) {
 	static char stream;
 	unsigned long before = answered;
+	microseconds += 100;
 	const void *filter = on_http_filter_new(plugin, &stream);
 	on_http_filter_request_headers(&stream, filter, true);
 	bool passed = answered == before;
@@ -207,6 +220,10 @@ static bool send_request(const void *plugin) {
 	}
 	return passed;
 }
+
+// send_request is send, under a name that can be found.
+__attribute__((noinline)) bool send_request(const void *plugin);
+bool send_request(const void *plugin) { return send(plugin); }
 
 int main(int count, char **arguments) {
 	static char configuration;
@@ -230,6 +247,10 @@ int main(int count, char **arguments) {
 		fprintf(stderr, "the library refuses the configuration\n");
 		return 1;
 	}
+	for (int n = 0; n < 10; n++) { // The first requests also prepare later ones.
+		send(plugin);
+	}
+	answered = written = 0;
 	unsigned long requests = strtoul(arguments[3], NULL, 10), passed = 0;
 	for (unsigned long n = 0; n < requests; n++) {
 		passed += send_request(plugin);
