@@ -83,7 +83,7 @@ func TestChaosNoRequestWaitsWithALeaseInHand(t *testing.T) {
 	all := append(toxics("Envoy to control plane", toPlane), toxics("control plane to Redis", toRedis)...)
 	all = append(all,
 		trouble{"Redis killed", w.redis.Kill, w.redis.Restart, time.Hour},
-		trouble{"control plane killed", w.controlPlane.Kill, w.startControlPlane, time.Hour})
+		trouble{"control plane killed", func() { w.controlPlane.Kill() }, w.startControlPlane, time.Hour})
 	var hot, miss latencies
 	callers := w.withinLimits(w.envoys[1]) // The first one's requests are counted.
 	for range either(1, 10) {
