@@ -62,8 +62,8 @@ func TestInstructionsOfARequest(t *testing.T) {
 // work has the figures of a run.
 type work struct{ instructions, passed, written int }
 
-// countInstructions lets a program in Envoy's place send requests to build/libweir.so, and counts the
-// instructions that they take.
+// countInstructions lets a program in Envoy's place send requests to build/libweir.so, and counts
+// the instructions that they take.
 func countInstructions(t *testing.T, envoy, configuration string, requests int) (w work) {
 	t.Helper()
 	output := runProgram(t, "valgrind", "--tool=callgrind", "--toggle-collect=send_request",
