@@ -25,7 +25,7 @@ var small = quota.Params{Num: 1, Den: 10, Burst: 5}
 // The state of a bucket after a change of its figures, to the unit.
 func TestCarryExactly(t *testing.T) {
 	slower, faster := quota.Params{Num: 1, Den: 20, Burst: 3}, quota.Params{Num: 1, Den: 5, Burst: 3}
-	tiny := quota.Params{Num: 1, Den: 3, Burst: 3}
+	tiny, similar := quota.Params{Num: 1, Den: 3, Burst: 3}, quota.Params{Num: 19, Den: 200, Burst: 3}
 	at7 := func(debt, over int64, gone quota.Instant) quota.State {
 		return quota.State{Debt: debt, Last: 7, Over: over, Gone: gone}
 	}
@@ -40,10 +40,13 @@ func TestCarryExactly(t *testing.T) {
 		"a part is at most a token":     {at7(29, 0, 0), tiny, 0, at7(9, 0, 0)},
 		"a whole burst":                 {at7(30, 0, 0), slower, 0, at7(60, 0, 0)},
 		"a unit more":                   {at7(31, 0, 0), slower, 0, at7(60, 1, 38)},
+		"a unit more, hardly slower":    {at7(31, 0, 0), similar, 0, at7(600, 1, 38)},
 		"the bucket may owe a token":    {at7(30, 0, 0), slower, 1, at7(60, 0, 0)},
 		"it owes more than that":        {at7(50, 0, 0), slower, 1, at7(80, 1, 57)},
 		"over from before":              {at7(50, 2, 0), slower, 0, at7(60, 4, 87)},
 		"over that is gone earlier":     {at7(50, 2, 30), slower, 0, at7(60, 4, 57)},
+		"over that is gone in a window": {at7(50, 2, 67), slower, 0, at7(60, 4, 67)},
+		"over that is gone after it":    {at7(50, 2, 68), slower, 0, at7(60, 4, 87)},
 		"over that is gone later":       {at7(50, 2, 90), slower, 0, at7(60, 4, 90)},
 		"a faster limit drains by rate": {at7(50, 0, 0), faster, 0, at7(15, 2, 0)},
 		"as many tokens as can be":      {at7(50, 2*most, 0), slower, 0, at7(60, most-3, 0)},
