@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -53,12 +54,24 @@ func (g *game) rush() (end func() rushed) {
 	}
 }
 
-// holdPlaces wants no more requests in flight than the limit in a round, in which the most were
-// these until all was well, and each Envoy to have had its share of places since then, less the
-// requests that failures refused meanwhile.
-func (g *game) holdPlaces(c calamity, now allowance, away time.Duration, most, late int) {
+// withoutPolicies returns how many requests Envoys have let through because they had no policy set
+// yet, of the Envoys that have started since there were these.
+func (g *game) withoutPolicies(were []*stack.Envoy) (n int) {
 	g.t.Helper()
-	may := gamePlaces
+	for _, e := range g.envoys {
+		if !slices.Contains(were, e) {
+			n += int(g.measured(e)["requests.before_snapshot"])
+		}
+	}
+	return n
+}
+
+// holdPlaces wants no more requests in flight than the limit in a round, in which the most were
+// these until all was well, besides requests without a policy set. It wants each Envoy to have had
+// its share of places since then, less the requests that failures refused meanwhile.
+func (g *game) holdPlaces(c calamity, now allowance, away time.Duration, most, late, unlimited int) {
+	g.t.Helper()
+	may := gamePlaces + unlimited
 	// Its clock says that all leases have ended; or so it is; or another Redis knows of none.
 	if c.lost == 1 || away > permitLease || c.both {
 		may += gamePlaces

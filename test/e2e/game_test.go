@@ -237,7 +237,7 @@ func (g *game) bucket(mode, caller string) string {
 // round lets a fault happen, and then nothing, and checks callers and control planes.
 func (g *game) round() (what string) {
 	g.t.Helper()
-	begin, shared, elected := time.Now(), g.decidedByShare(), g.elections()
+	begin, shared, elected, envoys := time.Now(), g.decidedByShare(), g.elections(), slices.Clone(g.envoys)
 	c := g.draw(g.faults)
 	if c.forget || c.dies > 0 { // A change that only one control plane has read may be lost with Redis, or with it.
 		g.awaitKept()
@@ -272,7 +272,7 @@ func (g *game) round() (what string) {
 		now.shares = min(now.shares, float64(g.decidedByShare()-shared))
 	}
 	g.hold(c, now)
-	g.holdPlaces(c, now, away, most, late)
+	g.holdPlaces(c, now, away, most, late, g.withoutPolicies(envoys))
 	g.offend(c)
 	g.since, g.before = begin, now
 	return c.name
