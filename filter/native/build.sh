@@ -108,9 +108,11 @@ compile_module() {
 }
 
 # check_stack checks that the nested calls that depth.h allows fit into the stack of a thread. A stack has 8 MiB as a
-# rule, and at least 2 MiB; a quarter of these is for Envoy and the host.
+# rule, and at least 2 MiB; a quarter of these is for Envoy and the host. On arm64 frames are larger, and so is the
+# least stack: 4 MiB.
 check_stack() {
 	local most=$((3 << 19)) depth
+	[[ $arch != arm64 ]] || most=$((3 << 20))
 	depth=$(sed -n 's/^#define WASM_RT_MAX_CALL_STACK_DEPTH //p' "$here/depth.h")
 	awk -F '\t' -v most="$most" -v depth="$depth" '
 		$2 > largest { largest = $2 }
