@@ -8,6 +8,7 @@
 
 #include "headers.h"
 #include "json.h"
+#include "registry.h"
 
 static uint64_t seed;
 
@@ -50,7 +51,6 @@ void note_reply(stream *s, reply *r) {
 // Envoy's functions.
 static envoy_header request_headers[64];
 static size_t header_count;
-static void *shared;
 
 size_t envoy_dynamic_module_callback_http_get_headers_size(
 	void *s, envoy_dynamic_module_type_http_header_type of) {
@@ -76,18 +76,6 @@ bool envoy_dynamic_module_callback_http_set_header(
 	void *s, envoy_dynamic_module_type_http_header_type of, module_bytes name, module_bytes value) {
 	(void)s, (void)of;
 	seed += (name.length ? (uint64_t)name.ptr[name.length - 1] : 0) + (value.length ? (uint64_t)value.ptr[0] : 0);
-	return true;
-}
-
-bool envoy_dynamic_module_callback_get_shared_data(module_bytes key, void **data) {
-	(void)key;
-	*data = shared;
-	return shared != NULL;
-}
-
-bool envoy_dynamic_module_callback_register_shared_data(module_bytes key, void *data) {
-	(void)key;
-	shared = data;
 	return true;
 }
 

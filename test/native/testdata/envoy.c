@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "envoy.h"
+#include "registry.h"
 
 static const struct { const char *name, *value; } request_lines[] = {
 	{":authority", "api.example.com"}, {":path", "/v1/users/4711?expand=all"}, {":method", "GET"}, {":scheme", "https"},
@@ -26,7 +26,6 @@ enum { LINES = sizeof request_lines / sizeof request_lines[0] };
 static envoy_bytes bytes_of(const char *text) { return (envoy_bytes){(char *)text, strlen(text)}; }
 static unsigned long answered, written;
 static _Atomic int main_thread_is_called;
-static void *shared;
 
 // The host's clock: 10 000 requests come in a second. It is far ahead of the machine's, so the host's
 // thread for ticks sleeps until the end.
@@ -164,16 +163,6 @@ envoy_dynamic_module_callback_http_filter_config_http_callout(void *config, uint
 	module_bytes cluster, module_header *headers, size_t count, module_bytes body, uint64_t timeout) {
 	(void)config, (void)id, (void)cluster, (void)headers, (void)count, (void)body, (void)timeout;
 	return envoy_dynamic_module_type_http_callout_init_result_ClusterNotFound;
-}
-bool envoy_dynamic_module_callback_get_shared_data(module_bytes key, void **data) {
-	(void)key;
-	*data = shared;
-	return shared != NULL;
-}
-bool envoy_dynamic_module_callback_register_shared_data(module_bytes key, void *data) {
-	(void)key;
-	shared = data;
-	return true;
 }
 void envoy_dynamic_module_callback_log(envoy_dynamic_module_type_log_level level, module_bytes text) {
 	if (level >= envoy_dynamic_module_type_log_level_Warn) {
