@@ -190,7 +190,7 @@ func TestPenaltiesOutliveEverything(t *testing.T) {
 		embedded bool
 		callers  int
 		first    time.Duration
-	}{{"Redis", false, 500, 6 * time.Second}, {"a file", true, 200, 4 * time.Second}} {
+	}{{"Redis", false, 1000, 10 * time.Second}, {"a file", true, 200, 4 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
 			document := strings.Replace(penalised, "FIRST", c.first.String(), 1)
 			w := start(t, setup{envoys: 2, workers: 2, embedded: c.embedded, policies: document})
