@@ -37,7 +37,7 @@ var suites = []suite{
 	{"simulate", "twenty thousand fleets in virtual time"},
 	{"chaos", "broken processes, connections and clocks under load"},
 	{"test-chaos", "faults and changes drawn at random for an hour"},
-	{"test-busy", "`make test` three times on a busy machine"},
+	{"test-busy", "`make test` beside as many busy loops as there are processors"},
 }
 
 // outcome is the last run of a target.
