@@ -23,6 +23,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -72,12 +73,13 @@ func runMutants(only string, packages []string) error {
 	limit := 30*time.Second + 3*time.Since(start)
 	// Try the changes, one for each processor at a time.
 	fates := make([]fate, len(mutants))
+	var tried atomic.Int64
 	var wait errgroup.Group
 	wait.SetLimit(runtime.GOMAXPROCS(0))
 	for i, m := range mutants {
 		wait.Go(func() error {
 			fates[i], _ = tryMutant(dir, i, m, packages, limit)
-			fmt.Printf("%-9s %s\n", fates[i], m)
+			fmt.Printf("%3d of %d  %-9s %s\n", tried.Add(1), len(mutants), fates[i], m)
 			return nil
 		})
 	}
