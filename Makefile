@@ -445,7 +445,7 @@ mutants: ## change the arithmetic of limits at one place at a time: a test must 
 SUITES ?= .*
 
 .PHONY: test-everything
-test-everything: ## run each suite, for hours, and write docs/measured/tested.md; SUITES=REGEXP runs some
+test-everything: setup build ## run each suite, for hours, and write docs/measured/tested.md; SUITES=REGEXP runs some
 	$(call announce,every suite)
 	@go run ./test/figures/suites -only '$(SUITES)' -version '$(VERSION)'
 
