@@ -100,7 +100,7 @@ test-busy: ## `make test` beside as many busy loops as there are processors, ROU
 	for (( i = 0; i < $$(nproc); i++ )); do while :; do :; done & loops+=($$!); done; \
 	for (( round = 1; round <= $(ROUNDS); round++ )); do \
 	printf '\n== round %s of $(ROUNDS), beside %s busy loops\n' "$$round" "$$(nproc)"; \
-	go clean -testcache; $(MAKE) test; done
+	go clean -testcache; WEIR_TEST_NICE=0 $(MAKE) test; done
 
 .PHONY: check
 check: fmt vet lint ## the fast part of `make test`: format, vet, staticcheck, unit tests

@@ -6,6 +6,7 @@
 #
 # No step of the second row depends on time, so that it may run late and slowly, with a low priority.
 # Its output comes when both rows have ended. With `make -k test` each step runs, also after a failure.
+# WEIR_TEST_NICE is the second row's niceness, 10 by default. Beside busy loops it needs 0 to end soon.
 #
 # Compilers and tests in one process collect garbage less often, which saves a quarter of their time on
 # the processors. The steps with Envoy measure the memory and speed of programs, which run there as they
@@ -58,7 +59,7 @@ set -m
 second_row >"$work/second-row" 2>&1 </dev/null &
 second=$!
 set +m
-renice -n 10 -g "$second" >/dev/null
+renice -n "${WEIR_TEST_NICE:-10}" -g "$second" >/dev/null
 trap finish EXIT
 printf '>> beside the next steps: format, vet, staticcheck, tests that depend on no time; their output comes last\n' >&2
 
