@@ -278,3 +278,146 @@ func TestSaturateJoinsTheEarliestMarks(t *testing.T) {
 		t.Errorf("%d marks, the first is %+v", len(h.Marks), h.Marks[0])
 	}
 }
+
+// Tokens above a lowered burst drain when the debt is paid, at the bucket's rate, and at Gone all
+// at once. When debt and tokens are gone, the bucket is as new.
+func TestTokensOverDrain(t *testing.T) {
+	p := quota.Params{Num: 3, Den: 10, Burst: 10}
+	for _, c := range []struct {
+		state quota.State
+		now   quota.Instant
+		want  quota.State
+	}{
+		{quota.State{Over: 10}, 100, quota.State{Over: 10}},
+		{quota.State{Over: 10}, 103, quota.State{Over: 10}},
+		{quota.State{Over: 10}, 104, quota.State{Over: 9}},
+		{quota.State{Over: 10}, 120, quota.State{Over: 4}},
+		{quota.State{Over: 10}, 134, quota.State{}},
+		{quota.State{Over: 10, Gone: 121}, 120, quota.State{Over: 4, Gone: 121}},
+		{quota.State{Over: 10, Gone: 120}, 120, quota.State{}},
+	} {
+		if got := p.DrainOver(c.state, c.now, 100); got != c.want {
+			t.Errorf("%+v at %d: %+v, want %+v", c.state, c.now, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		state quota.State
+		want  quota.Instant
+	}{
+		{quota.State{Last: 100}, 100},
+		{quota.State{Debt: 31, Last: 100}, 111},
+		{quota.State{Debt: 31, Last: 100, Over: 1}, 115},
+		{quota.State{Debt: 31, Last: 100, Over: 3}, 121},
+		{quota.State{Debt: 31, Last: 100, Over: 3, Gone: 120}, 120},
+		{quota.State{Debt: 31, Last: 100, Over: 3, Gone: 105}, 111},
+	} {
+		if got := p.Forgettable(c.state); got != c.want {
+			t.Errorf("%+v is forgotten at %d, want %d", c.state, got, c.want)
+		}
+	}
+}
+
+// Tokens over are kept for a window of the new limit at most, if the old limit does not earn them
+// by then, and for a time that can be computed with.
+func TestGoneAfter(t *testing.T) {
+	const quarter = quota.MaxUnits / 4
+	p := quota.Params{Num: 1, Den: 1, Burst: 100}
+	faster, slower := quota.Params{Num: 2, Den: 1, Burst: 10}, quota.Params{Num: 1, Den: 2, Burst: 1}
+	for _, c := range []struct {
+		next  quota.Params
+		state quota.State
+		over  int64
+		want  quota.Instant
+	}{
+		{faster, quota.State{Debt: 5, Last: 7}, 1, 12},
+		{faster, quota.State{Debt: 6, Last: 7}, 1, 0},
+		{slower, quota.State{Over: 1}, quarter/2 - 1, quarter - 2},
+		{slower, quota.State{Over: 1}, quarter, 0},
+	} {
+		if got := p.GoneAfter(c.state, c.next, c.over); got != c.want {
+			t.Errorf("%d of %+v are kept by %+v until %d, want %d", c.over, c.state, c.next, got, c.want)
+		}
+	}
+}
+
+// Tokens that were lent go back as far as they count: from their own mark, or from the next.
+func TestTakeBack(t *testing.T) {
+	const second = quota.Instant(quota.Second)
+	fixed, sliding := quota.FixedWindow, quota.SlidingWindow
+	for _, c := range []struct {
+		name      string
+		algorithm quota.Algorithm
+		now       quota.Instant
+		before    marks
+		until     quota.Instant
+		n, want   int64
+		after     marks
+	}{
+		{"they count no more, later tokens do", sliding, 2_500_000, marks{{2 * second, 3}}, 100_000, 5, 0,
+			marks{{2 * second, 3}}},
+		{"their mark and the next", sliding, 900_000, marks{{0, 3}, {second, 4}}, 900_000, 5, 5, marks{{second, 2}}},
+		{"a mark on each side", fixed, 900_000, marks{{0, 3}, {second, 2}}, 1_100_000, 5, 2, marks{{0, 1}}},
+		{"no mark in the next window", fixed, 900_000, marks{{0, 3}}, 1_100_000, 2, 0, marks{{0, 3}}},
+		{"the window has just ended", fixed, second, marks{{0, 3}}, 900_000, 2, 0, marks{{0, 3}}},
+		{"they count until now", sliding, 1_999_999, marks{{0, 3}, {second, 2}}, 0, 5, 0, marks{{0, 3}, {second, 2}}},
+		{"as many as are told of", fixed, 900_000, marks{{0, 3}, {second, 2}}, 1_100_000, 1, 1,
+			marks{{0, 2}, {second, 1}}},
+		{"few on this side", fixed, 900_000, marks{{0, 1}, {second, 2}}, 1_100_000, 5, 1, marks{{second, 1}}},
+		{"on this side alone", fixed, 900_000, marks{{0, 3}, {second, 1}}, 950_000, 2, 2, marks{{0, 1}, {second, 1}}},
+		{"a counter lends nothing", quota.SlidingWindowCounter, 900_000, marks{{0, 3}}, 900_000, 2, 0, marks{{0, 3}}},
+	} {
+		h := quota.History{Last: c.now, Marks: c.before}
+		got := windowsOf(t, c.algorithm, 10, quota.Second, 1).TakeBack(&h, c.until, c.n)
+		if got != c.want || !slices.Equal(h.Marks, c.after) {
+			t.Errorf("%s: took back %d and left %+v, want %d and %+v", c.name, got, h.Marks, c.want, c.after)
+		}
+	}
+}
+
+// Used tokens count now if they would have counted in a later grain, and are not moved otherwise.
+func TestCountNow(t *testing.T) {
+	const second = quota.Instant(quota.Second)
+	for _, c := range []struct {
+		algorithm quota.Algorithm
+		before    marks
+		until     quota.Instant
+		want      int64
+		after     marks
+	}{
+		{quota.FixedWindow, marks{{0, 3}, {second, 2}}, 950_000, 0, marks{{0, 3}, {second, 2}}},
+		{quota.FixedWindow, marks{{0, 3}, {second, 2}}, 1_100_000, 1, marks{{0, 3}, {second, 1}}},
+		{quota.SlidingWindow, marks{{0, 3}, {second, 2}}, 950_000, 0, marks{{0, 3}, {second, 2}}},
+		{quota.SlidingWindow, marks{{0, 3}, {second, 2}}, 1_100_000, 1, marks{{0, 4}, {second, 1}}},
+		{quota.SlidingWindow, nil, 1_100_000, 0, nil},
+		{quota.SlidingWindowCounter, marks{{0, 3}, {second, 2}}, 1_100_000, 0, marks{{0, 3}, {second, 2}}},
+	} {
+		h := quota.History{Last: 900_000, Marks: c.before}
+		got := windowsOf(t, c.algorithm, 10, quota.Second, 1).CountNow(&h, c.until, 1)
+		if got != c.want || !slices.Equal(h.Marks, c.after) {
+			t.Errorf("%v until %d: moved %d and left %+v, want %d and %+v", c.algorithm, c.until, got, h.Marks, c.want, c.after)
+		}
+	}
+}
+
+// A history is forgotten when nothing counts, also under the limits before that reached further.
+func TestForgettableHistory(t *testing.T) {
+	const second = quota.Instant(quota.Second)
+	fixed, sliding := quota.FixedWindow, quota.SlidingWindow
+	for _, c := range []struct {
+		algorithm quota.Algorithm
+		history   quota.History
+		want      quota.Instant
+	}{
+		{fixed, quota.History{Last: 5}, 5},
+		{fixed, quota.History{Last: 5, Marks: marks{{0, 3}}}, second},
+		{fixed, quota.History{Last: 5, Marks: marks{{0, 3}, {second, 1}}}, 2 * second},
+		{fixed, quota.History{Last: 3 * second, Marks: marks{{0, 3}}}, 3 * second},
+		{sliding, quota.History{Last: 5, Marks: marks{{0, 3}}}, 1_999_999},
+		{sliding, quota.History{Last: 5, Marks: marks{{second, 3}}, Reach: 5 * quota.Second, Until: 4 * second}, 4 * second},
+		{sliding, quota.History{Last: 5, Marks: marks{{second, 3}}, Reach: 5 * quota.Second, Until: 9 * second}, 6 * second},
+	} {
+		if got := windowsOf(t, c.algorithm, 10, quota.Second, 1).Forgettable(&c.history); got != c.want {
+			t.Errorf("%v forgets %+v at %d, want %d", c.algorithm, c.history, got, c.want)
+		}
+	}
+}
