@@ -153,6 +153,10 @@ func TestFixedWindowsLendIntoTheNext(t *testing.T) {
 	if got := w.Room(next(), now+across); got != 2 {
 		t.Errorf("room for %d across the border, want 2", got)
 	}
+	both := &quota.History{Last: now, Marks: marks{{0, 9}, {1_000_000, 2}}}
+	if got := w.Room(both, now+across); got != 1 {
+		t.Errorf("room for %d in both windows, want 1", got)
+	}
 	if got := w.Room(next(), now); got != 10 {
 		t.Errorf("room for %d on this side, want 10", got)
 	}
@@ -336,6 +340,49 @@ func TestGoneAfter(t *testing.T) {
 	} {
 		if got := p.GoneAfter(c.state, c.next, c.over); got != c.want {
 			t.Errorf("%d of %+v are kept by %+v until %d, want %d", c.over, c.state, c.next, got, c.want)
+		}
+	}
+}
+
+// Tokens that are lent count at their latest possible use, and where else the algorithm wants it.
+func TestLend(t *testing.T) {
+	const now, second = 900_000, quota.Instant(quota.Second)
+	for _, c := range []struct {
+		algorithm quota.Algorithm
+		until     quota.Instant
+		want      marks
+	}{
+		{quota.FixedWindow, 950_000, marks{{0, 3}}},
+		{quota.FixedWindow, 1_100_000, marks{{0, 3}, {second, 3}}},
+		{quota.SlidingWindow, 950_000, marks{{0, 3}}},
+		{quota.SlidingWindow, 1_100_000, marks{{second, 3}}},
+		{quota.SlidingWindowCounter, 1_100_000, marks{{0, 3}}},
+	} {
+		h := quota.History{Last: now}
+		if windowsOf(t, c.algorithm, 10, quota.Second, 1).Lend(&h, c.until, 3); !slices.Equal(h.Marks, c.want) {
+			t.Errorf("%v until %d: %+v, want %+v", c.algorithm, c.until, h.Marks, c.want)
+		}
+	}
+}
+
+// Clients find a fixed window full at its end, and other windows when nothing counts.
+func TestFullAfter(t *testing.T) {
+	const second = quota.Instant(quota.Second)
+	for _, c := range []struct {
+		algorithm quota.Algorithm
+		marks     marks
+		now       quota.Instant
+		want      quota.Span
+	}{
+		{quota.FixedWindow, nil, 900_000, 0},
+		{quota.FixedWindow, marks{{0, 1}, {second, 1}}, 900_000, 100_000},
+		{quota.FixedWindow, marks{{0, 1}, {second, 1}}, second + 1, 0},
+		{quota.SlidingWindow, nil, 900_000, 0},
+		{quota.SlidingWindow, marks{{0, 1}, {second, 1}}, 900_000, 2_099_999},
+	} {
+		h := quota.History{Last: 900_000, Marks: c.marks}
+		if got := windowsOf(t, c.algorithm, 10, quota.Second, 1).FullAfter(&h, c.now); got != c.want {
+			t.Errorf("%v with %+v is full %d after %d, want %d", c.algorithm, c.marks, got, c.now, c.want)
 		}
 	}
 }
