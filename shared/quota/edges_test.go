@@ -166,6 +166,13 @@ func TestFixedWindowsLendIntoTheNext(t *testing.T) {
 	if got := w.ReadyToLend(next(), 3, across); got != 2_000_000 {
 		t.Errorf("3 can be lent at %d, want when the next window is over", got)
 	}
+	this := &quota.History{Last: now, Marks: marks{{0, 9}}}
+	if got := w.ReadyToLend(this, 3, across); got != 1_000_000 {
+		t.Errorf("3 can be lent at %d, want when this window is over", got)
+	}
+	if got := w.ReadyToLend(&quota.History{Last: now, Marks: marks{{0, 9}, {1_000_000, 9}}}, 3, 0); got != 2_000_000 {
+		t.Errorf("3 can be lent at %d, want when both windows are over", got)
+	}
 }
 
 func TestReady(t *testing.T) {
