@@ -56,9 +56,14 @@ policies:
 	known("/keys", 11*knownClients, 0).run(w.ctx).mustBe(t, 200, 429)
 	spent, within := known("/keys", 0, 200).background(w.ctx), known("/generous", 0, 200).background(w.ctx)
 
-	keys.header = func(i int) string { return fmt.Sprintf("x-api-key: key-%d\r\n", i) }
 	keys.total = full(*keyCount)
 	begin := time.Now()
+	keys.header = func(i int) string {
+		if i > 0 && i%1_000_000 == 0 {
+			t.Logf("%d of %d keys after %s", i, keys.total, time.Since(begin).Round(time.Second))
+		}
+		return fmt.Sprintf("x-api-key: key-%d\r\n", i)
+	}
 	statuses := keys.run(t)
 	took := time.Since(begin)
 	if statuses[200]+statuses[429] != keys.total {
