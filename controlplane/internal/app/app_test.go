@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -439,13 +440,15 @@ func TestRedisLosesEverything(t *testing.T) {
 		}
 		return ok
 	})
-	text := string(p.do("GET", "/metrics", nil).body)
+	// On a busy machine the breaker may have opened again meanwhile.
+	text := string(p.until("/metrics", 200, `weir_store_breaker_state{server="store"} 0`).body)
 	for _, want := range []string{
-		`weir_store_breaker_state{server="store"} 0`, `weir_store_breaker_transitions_total{server="store",to="open"}`,
-		`weir_store_breaker_transitions_total{server="store",to="closed"} 1`, `weir_tokens_granted_total{mode="leased",policy="a"} 140`,
+		`weir_store_breaker_transitions_total{server="store",to="open"} [1-9]`,
+		`weir_store_breaker_transitions_total{server="store",to="closed"} [1-9]`,
+		`weir_tokens_granted_total{mode="leased",policy="a"} 140`,
 		`weir_nodes_by_version{version="`, `weir_nodes_by_state{state="normal"} 1`,
 	} {
-		if !strings.Contains(text, want) {
+		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
