@@ -448,7 +448,8 @@ func TestCountNow(t *testing.T) {
 		h := quota.History{Last: 900_000, Marks: c.before}
 		got := windowsOf(t, c.algorithm, 10, quota.Second, 1).CountNow(&h, c.until, 1)
 		if got != c.want || !slices.Equal(h.Marks, c.after) {
-			t.Errorf("%v until %d: moved %d and left %+v, want %d and %+v", c.algorithm, c.until, got, h.Marks, c.want, c.after)
+			t.Errorf("%v until %d: moved %d and left %+v, want %d and %+v", c.algorithm, c.until, got, h.Marks, c.want,
+				c.after)
 		}
 	}
 }
@@ -467,8 +468,8 @@ func TestForgettableHistory(t *testing.T) {
 		{fixed, quota.History{Last: 5, Marks: marks{{0, 3}, {second, 1}}}, 2 * second},
 		{fixed, quota.History{Last: 3 * second, Marks: marks{{0, 3}}}, 3 * second},
 		{sliding, quota.History{Last: 5, Marks: marks{{0, 3}}}, 1_999_999},
-		{sliding, quota.History{Last: 5, Marks: marks{{second, 3}}, Reach: 5 * quota.Second, Until: 4 * second}, 4 * second},
-		{sliding, quota.History{Last: 5, Marks: marks{{second, 3}}, Reach: 5 * quota.Second, Until: 9 * second}, 6 * second},
+		{sliding, quota.History{Marks: marks{{second, 3}}, Reach: 5 * quota.Second, Until: 4 * second}, 4 * second},
+		{sliding, quota.History{Marks: marks{{second, 3}}, Reach: 5 * quota.Second, Until: 9 * second}, 6 * second},
 	} {
 		if got := windowsOf(t, c.algorithm, 10, quota.Second, 1).Forgettable(&c.history); got != c.want {
 			t.Errorf("%v forgets %+v at %d, want %d", c.algorithm, c.history, got, c.want)
