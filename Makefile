@@ -292,7 +292,7 @@ simulate: ## run fleets in virtual time, many more than `make test` does: SEEDS 
 
 # The short form of the same tests is part of `make test`.
 .PHONY: chaos
-chaos: ## break processes, connections and clocks under load, for half an hour; needs `make setup build`
+chaos: setup build ## break processes, connections and clocks under load, for half an hour
 	$(call announce,breaking processes connections and clocks)
 	@go test -count 1 -timeout 0 -v -run '^TestChaos' ./test/e2e -long
 
@@ -301,12 +301,12 @@ CHAOS ?= 1h
 SEED ?= 0
 
 .PHONY: test-chaos
-test-chaos: ## draw faults, changes and pushes at random for CHAOS, an hour, and check every bound; SEED=N plays one again; needs `make setup build`
+test-chaos: setup build ## draw faults, changes and pushes at random for CHAOS, an hour, and check every bound; SEED=N plays one again
 	$(call announce,drawing faults for $(CHAOS))
 	@go test -count 1 -timeout 0 -v -run '^TestChaosGame$$' ./test/e2e -game '$(CHAOS)' -seed '$(SEED)'
 
 .PHONY: million
-million: ## measure the control plane with a million consumers and ten thousand policies in a Redis; needs `make setup build`
+million: setup build ## measure the control plane with a million consumers and ten thousand policies in a Redis
 	$(call announce,a million consumers and ten thousand policies)
 	@go test -count 1 -timeout 0 -v ./test/figures/million -full
 
@@ -431,7 +431,7 @@ overload: build ## plot what becomes of a service that is asked for three times 
 KEYS ?= 10000000
 
 .PHONY: flood
-flood: ## send KEYS requests with as many different keys through a real Envoy: ten minutes for ten million; needs `make setup build`
+flood: setup build ## send KEYS requests with as many different keys through a real Envoy: ten minutes for ten million
 	$(call announce,$(KEYS) requests with as many keys)
 	@go test -count 1 -timeout 0 -v -run '^TestManyKeysLeaveMemoryFlat$$' ./test/e2e -keys $(KEYS)
 
@@ -445,7 +445,7 @@ mutants: ## change the arithmetic of limits at one place at a time: a test must 
 SUITES ?= .*
 
 .PHONY: test-everything
-test-everything: setup build ## run each suite, for hours, and write docs/measured/tested.md; SUITES=REGEXP runs some
+test-everything: ## run each suite, for hours, and write docs/measured/tested.md; SUITES=REGEXP runs some
 	$(call announce,every suite)
 	@go run ./test/figures/suites -only '$(SUITES)' -version '$(VERSION)'
 
