@@ -291,7 +291,7 @@ func TestSaturateJoinsTheEarliestMarks(t *testing.T) {
 }
 
 // Tokens above a lowered burst drain when the debt is paid, at the bucket's rate, and at Gone all
-// at once. When debt and tokens are gone, the bucket is as new.
+// at once.
 func TestTokensOverDrain(t *testing.T) {
 	p := quota.Params{Num: 3, Den: 10, Burst: 10}
 	for _, c := range []struct {
@@ -311,6 +311,11 @@ func TestTokensOverDrain(t *testing.T) {
 			t.Errorf("%+v at %d: %+v, want %+v", c.state, c.now, got, c.want)
 		}
 	}
+}
+
+// A bucket is forgotten when its debt and the tokens above its burst are gone.
+func TestForgettableBucket(t *testing.T) {
+	p := quota.Params{Num: 3, Den: 10, Burst: 10}
 	for _, c := range []struct {
 		state quota.State
 		want  quota.Instant
@@ -351,7 +356,8 @@ func TestGoneAfter(t *testing.T) {
 	}
 }
 
-// Tokens that are lent count at their latest possible use, and where else the algorithm wants it.
+// Lent tokens count at their latest possible use. A fixed window counts them also in the current
+// window, and a counter counts them at once.
 func TestLend(t *testing.T) {
 	const now, second = 900_000, quota.Instant(quota.Second)
 	for _, c := range []struct {

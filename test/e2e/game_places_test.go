@@ -54,12 +54,12 @@ func (g *game) rush() (end func() rushed) {
 	}
 }
 
-// withoutPolicies returns how many requests Envoys have let through because they had no policy set
-// yet, of the Envoys that have started since there were these.
-func (g *game) withoutPolicies(were []*stack.Envoy) (n int) {
+// withoutPolicies counts the requests that Envoys have let through because they had no policy set
+// yet. It leaves out the Envoys of before, which had one.
+func (g *game) withoutPolicies(before []*stack.Envoy) (n int) {
 	g.t.Helper()
 	for _, e := range g.envoys {
-		if !slices.Contains(were, e) {
+		if !slices.Contains(before, e) {
 			n += int(g.measured(e)["requests.before_snapshot"])
 		}
 	}
