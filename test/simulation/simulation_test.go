@@ -150,6 +150,15 @@ func TestBoundsHold(t *testing.T) {
 		all.optimisticPlain, all.at["optimistic plain"])
 }
 
+// A refusal brings a node's own bucket the figures of a newer policy set. In the run of this seed a
+// worker with the older policy set then uses more of the bucket than its own figures allow.
+func TestARefusalBringsNewerFigures(t *testing.T) {
+	w := newWorld(12586, nothing)
+	if w.run(); w.problem != "" {
+		t.Error(w.report())
+	}
+}
+
 // If messages are late and nothing else goes wrong, nodes use their shares within the limit: beyond
 // the grants of a bucket they use only tokens that are not charged yet.
 func TestLateAnswersHoldTheBound(t *testing.T) {

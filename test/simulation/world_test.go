@@ -277,6 +277,9 @@ func (w *world) decided(n *node, d filtertest.Decision) {
 	if !d.Allowed {
 		w.counts.refused++
 		w.note(evRefused, n.number, int64(d.Stream))
+		for _, h := range d.Hits {
+			w.raiseOwn(n, h)
+		}
 		w.follow(n, d)
 		return
 	}
@@ -436,6 +439,33 @@ func (w *world) useOwn(n *node, h filtertest.Hit, limit policy.Limit) {
 	}
 	if !l.use(now, h.Cost) {
 		w.fail("node %d's own bucket, source %d: %d units of debt, %+v", n.number, h.Source, l.debt, l.params)
+	}
+}
+
+// raiseOwn notes that a node has refused a request. The refusal may have brought the node's own
+// bucket figures of a newer policy set, and a worker with an older policy set counts in them from
+// then on. The law follows only to figures that allow more, since it does not know.
+func (w *world) raiseOwn(n *node, h filtertest.Hit) {
+	limit, ok := w.limitOf(h.Generation, h.Limit)
+	if !ok || h.Source != filtertest.Local && h.Source != filtertest.Share {
+		return
+	}
+	if l := n.grids[h.Bucket]; l != nil && h.Source == filtertest.Local {
+		next := limit.WindowsOf(h.Bucket)
+		more := next.Quota >= l.windows.Quota && next.Length == l.windows.Length
+		if more && h.Generation > l.generation {
+			l.change(n.clock(), next)
+			l.generation = h.Generation
+		}
+		return
+	}
+	l, p := n.locals[lawKey{h.Bucket, h.Source}], w.own(n, h.Source, limit)
+	if l == nil || h.Generation <= l.generation || p.Burst < l.params.Burst || p.SlowerThan(l.params) {
+		return
+	}
+	l.generation = h.Generation
+	if p != l.params {
+		l.change(n.clock(), p, 0)
 	}
 }
 
