@@ -90,6 +90,7 @@ type file struct {
 // metric, until it is mended. The table has all files that are read again, with all kinds of
 // mistakes. Meanwhile the last good files serve.
 func TestAWrongFileIsReported(t *testing.T) {
+	t.Parallel()
 	read := func(path string) string {
 		t.Helper()
 		text, err := os.ReadFile(path)

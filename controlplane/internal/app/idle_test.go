@@ -18,6 +18,7 @@ import (
 // waiting node only adds the reports about itself. On a busy machine the work after the start may
 // last into the first period, so that the best of three periods counts.
 func TestAnIdleReplicaSendsFewCommands(t *testing.T) {
+	t.Parallel()
 	const patience = 10 * time.Second
 	server := redistest.Start(t)
 	s := bare(t)

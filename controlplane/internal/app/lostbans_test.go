@@ -15,6 +15,7 @@ import (
 // Redis is emptied under two control planes that have given ten thousand bans: all of them come
 // back, though both give them back at once, and the log says that they have.
 func TestAllBansComeBack(t *testing.T) {
+	t.Parallel()
 	const batches, each = 10, 1000
 	server := redistest.Start(t)
 	var logs [2]logtest.Buffer

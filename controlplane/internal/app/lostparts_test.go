@@ -44,6 +44,7 @@ func (p *plane) keeps() (all []string) {
 // Each key that Weir writes is deleted, one after the other, as an evicting Redis would. Within
 // seconds the running control plane, and a control plane that starts then, have its content again.
 func TestEachKeyIsLost(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	p := start(t, "", server.URL())
 	p.until("/readyz/store", http.StatusOK)

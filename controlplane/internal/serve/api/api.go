@@ -159,7 +159,7 @@ func (s *server) forPeople(e *echo.Echo) error {
 	gen.RegisterHandlers(e, gen.NewStrictHandler(s, nil))
 	e.GET("/metrics", echo.WrapHandler(s.config.Metrics.Handler()))
 	s.forConsole(e)
-	return s.serveDescription(e)
+	return serveDescription(e)
 }
 
 func (s *server) forNodes(e *echo.Echo) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"sync"
 
 	"github.com/labstack/echo/v4"
 
@@ -20,23 +21,39 @@ var docsPage string
 //go:embed docs.css
 var docsStyle string
 
-// serveDescription serves the description of the interface: as it is, as JSON, and as a page. All
-// three are made once.
-func (s *server) serveDescription(e *echo.Echo) error {
-	asJSON, err := s.contract.doc.MarshalJSON()
+// rendered is the description of the interface in the two forms that are made from it.
+type rendered struct{ json, page []byte }
+
+// renderDescription renders the description once in a process, since it takes a while and never
+// changes.
+var renderDescription = sync.OnceValues(func() (rendered, error) {
+	contract, err := loadContract()
 	if err != nil {
-		return fmt.Errorf("api/openapi.yaml as JSON: %w", err)
+		return rendered{}, err
 	}
-	page, err := renderDocs(s.contract)
+	asJSON, err := contract.doc.MarshalJSON()
 	if err != nil {
-		return fmt.Errorf("the page of api/openapi.yaml: %w", err)
+		return rendered{}, fmt.Errorf("cannot write api/openapi.yaml as JSON: %w", err)
+	}
+	page, err := renderDocs(contract)
+	if err != nil {
+		return rendered{}, fmt.Errorf("cannot write the page of api/openapi.yaml: %w", err)
+	}
+	return rendered{asJSON, page}, nil
+})
+
+// serveDescription serves the description: as it is, as JSON, and as a page.
+func serveDescription(e *echo.Echo) error {
+	forms, err := renderDescription()
+	if err != nil {
+		return err
 	}
 	sum := sha256.Sum256([]byte(docsStyle))
 	styled := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	e.GET("/openapi.yaml", serveStatic("application/yaml", bare, description.YAML))
-	e.GET("/openapi.json", serveStatic("application/json", bare, asJSON))
-	e.GET("/docs", serveStatic("text/html; charset=utf-8", styled, page))
+	e.GET("/openapi.json", serveStatic("application/json", bare, forms.json))
+	e.GET("/docs", serveStatic("text/html; charset=utf-8", styled, forms.page))
 	return nil
 }
 

@@ -25,7 +25,7 @@ policies:
   - name: api
     partition: [consumer]
     limit: {quota: 20, window: 1d}
-    penalty: {after: {refusals: 5, within: 1m}, for: 1m}
+    penalty: {after: {refusals: 5, within: 1m}, for: 1h}
   - {name: log, partition: [consumer], limit: {quota: %d, window: 1d}, algorithm: sliding_log, mode: strict}
   - {name: opt, partition: [consumer], limit: {quota: 20, window: 1d}, mode: optimistic}
   - {name: here, partition: [consumer], limit: {quota: 20, window: 1d}, mode: local}

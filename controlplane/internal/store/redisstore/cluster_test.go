@@ -33,7 +33,7 @@ func TestClusterConformance(t *testing.T) {
 		}
 		s, set := virtual(t, open(t, cluster))
 		return &storetest.Instance{
-			Store: s, SetClock: set, StepsBack: true, KeepsNodes: true, Age: age(s.Client()),
+			Store: s, SetClock: set, StepsBack: true, KeepsNodes: true, Age: age(s.Client()), Fewer: 5,
 			Restart: func(*testing.T) {
 				for _, server := range cluster.Primaries {
 					server.Restart()

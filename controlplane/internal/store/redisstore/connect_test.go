@@ -99,7 +99,9 @@ func TestTLSAndLeastRights(t *testing.T) {
 		})
 		admin := redis.NewClient(&redis.Options{Addr: server.Addr(), DB: 1})
 		t.Cleanup(func() { admin.Close() })
-		instance := &storetest.Instance{Store: s, SetClock: set, StepsBack: true, KeepsNodes: true, Age: age(admin)}
+		instance := &storetest.Instance{
+			Store: s, SetClock: set, StepsBack: true, KeepsNodes: true, Age: age(admin), Fewer: 5,
+		}
 		instance.Restart = func(t *testing.T) { // A lost connection with TLS is noticed by the first call only.
 			server.Restart()
 			grantACL()

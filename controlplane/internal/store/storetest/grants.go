@@ -167,11 +167,11 @@ func (g *game) item() leases.Item {
 // testDifferential plays games against the store and against lease.Ledger, and compares their
 // answers.
 func testDifferential(t *testing.T, s *Instance) {
-	const games, batches = 200, 60
+	const batches = 60
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	ctx, calls, start := testContext(t), 0, Base
-	for n := range uint64(games) {
+	for n := range uint64(s.some(200)) {
 		g := newGame(seed+n, start)
 		g.salt = n
 		for range batches {

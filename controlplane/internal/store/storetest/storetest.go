@@ -31,7 +31,13 @@ type Instance struct {
 	Age func(t *testing.T, by time.Duration)
 	// KeepsNodes is true if nodes survive a restart.
 	KeepsNodes bool
+	// Fewer makes the suite play one of so many of its random games; 0 plays all of them. It is for
+	// a store that another run of the suite tests with all games, behind another connection.
+	Fewer int
 }
+
+// some returns how many of a number of games or steps the suite plays.
+func (s *Instance) some(all int) int { return all / max(s.Fewer, 1) }
 
 // Base is the time at which the suite's clocks start. It is so far in the future that nothing
 // expires by the wall clock.

@@ -13,11 +13,11 @@ import (
 // testTwins plays games in which most buckets have two ledgers, against lease.Twins. Nodes of two
 // versions ask in turn, alone and in groups, while limits change and rollouts begin and end.
 func testTwins(t *testing.T, s *Instance) {
-	const games, batches = 120, 60
+	const batches = 60
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	ctx, now := testContext(t), Base
-	for n := range uint64(games) {
+	for n := range uint64(s.some(120)) {
 		l := &limits{r: rand.New(rand.NewPCG(seed+n, 2)), now: now, version: 10 << lease.EpochBits, salt: 1<<33 + n}
 		for i := range l.all {
 			l.all[i] = l.figures()

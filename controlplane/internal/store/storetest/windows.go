@@ -203,11 +203,11 @@ func (l *limits) pass(ref *reference, stepsBack bool) {
 
 // testLimitsAndGroups plays long games of all algorithms and of groups against the ledgers.
 func testLimitsAndGroups(t *testing.T, s *Instance) {
-	const games, batches = 150, 80
+	const batches = 80
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	ctx, calls, together, start := testContext(t), 0, 0, Base
-	for n := range uint64(games) {
+	for n := range uint64(s.some(150)) {
 		l := &limits{r: rand.New(rand.NewPCG(seed+n, 1)), now: start, version: 1, salt: 1<<32 + n}
 		for i := range l.all {
 			l.all[i] = l.figures()
