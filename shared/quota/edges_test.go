@@ -88,6 +88,16 @@ func TestEarned(t *testing.T) {
 	}
 }
 
+// A debt is at most a whole burst, whatever has been used.
+func TestUnitsFor(t *testing.T) {
+	p := quota.Params{Num: 1, Den: 7, Burst: 5}
+	for n, want := range map[int64]int64{0: 0, 1: 7, 5: 35, 6: 35, 1 << 60: 35} {
+		if got := p.UnitsFor(n); got != want {
+			t.Errorf("%d tokens: got %d units, want %d", n, got, want)
+		}
+	}
+}
+
 func TestNoRateIsSlowerThanItself(t *testing.T) {
 	p, q := must(t, 3, quota.Second, 1), must(t, 4, quota.Second, 9)
 	if p.SlowerThan(p) || !p.SlowerThan(q) || q.SlowerThan(p) {
