@@ -15,7 +15,7 @@ import (
 const planeFill = controlplanetest.LostFill
 
 var (
-	seeds = flag.Uint64("seeds", 2000, "how many seeds to run")
+	seeds = flag.Uint64("seeds", 1000, "how many seeds to run")
 	first = flag.Uint64("first", 1, "the first seed")
 )
 

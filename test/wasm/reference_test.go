@@ -95,7 +95,7 @@ func (r *reference) room(now int64) int64 {
 // that steps back at times, are decided as by the full log: allowed or not, the tokens left, and
 // the wait to the microsecond.
 func TestWindowsAgainstTheFullLog(t *testing.T) {
-	const seed, operations = 7, 60_000
+	const seed, operations = 7, 20_000
 	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter,
 		quota.SlidingLog} {
 		t.Run(a.String(), func(t *testing.T) {
