@@ -36,8 +36,8 @@ policies:
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Schemathesis takes half a minute on a quiet machine, and five times that on a busy machine. It takes
-	// longer than this only if it hangs.
+	// Schemathesis takes half a minute, and five times that on a busy machine. It takes longer than
+	// this only if it hangs.
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	w, err := stack.StartControlPlane(ctx, stack.ControlPlaneOptions{

@@ -119,8 +119,22 @@ func Main(args []string, streams Streams, build Build) (code int) {
 	case errors.Is(err, errReported):
 		return exitProblem
 	}
-	fmt.Fprintf(streams.Err, "weir: %v\n", err)
+	fmt.Fprintf(streams.Err, "weir: %s\n", explainFailure(err))
 	return exitProblem
+}
+
+// explainFailure returns a command's error. The operating system's error about a file names a call
+// in place of an attempt, and no remedy.
+func explainFailure(err error) string {
+	var failed *fs.PathError
+	if !errors.As(err, &failed) || err.Error() != failed.Error() {
+		return err.Error()
+	}
+	attempt := failed.Op
+	if failed.Op == "stat" {
+		attempt = "find"
+	}
+	return fmt.Sprintf("cannot %s %s: %v; check the path and your rights", attempt, failed.Path, failed.Err)
 }
 
 func newParser(cmds *commands, streams Streams, exit func(code int)) (*kong.Kong, error) {
