@@ -492,3 +492,111 @@ func TestForgettableHistory(t *testing.T) {
 		}
 	}
 }
+
+// A mark of leased tokens whose time has begun counts from now at the latest.
+func TestConvertMarkThatHasBegun(t *testing.T) {
+	const second = quota.Instant(quota.Second)
+	w, next := windowsOf(t, quota.SlidingWindow, 10, quota.Second, 1), windowsOf(t, quota.SlidingLog, 10, quota.Second, 0)
+	for _, now := range []quota.Instant{second, second + 200_000} {
+		h := quota.History{Last: second / 2, Marks: marks{{second, 3}}}
+		if w.Convert(&h, now, next); !slices.Equal(h.Marks, marks{{now, 3}}) {
+			t.Errorf("at %d: %+v", now, h.Marks)
+		}
+	}
+}
+
+// Marks stay for the longest reach and time that any limit has asked for.
+func TestKeep(t *testing.T) {
+	const second = quota.Instant(quota.Second)
+	w := windowsOf(t, quota.SlidingWindow, 10, quota.Second, 1)
+	for _, c := range []struct {
+		reach quota.Span
+		want  quota.History
+	}{
+		{3 * quota.Second, quota.History{Reach: 5 * quota.Second, Until: 9 * second}},
+		{8 * quota.Second, quota.History{Reach: 8 * quota.Second, Until: 10 * second}},
+	} {
+		h := quota.History{Marks: marks{{second, 1}, {2 * second, 1}}, Reach: 5 * quota.Second, Until: 9 * second}
+		if w.Keep(&h, c.reach); h.Reach != c.want.Reach || h.Until != c.want.Until {
+			t.Errorf("for %d: kept for %d until %d, want %d until %d", c.reach, h.Reach, h.Until, c.want.Reach, c.want.Until)
+		}
+	}
+}
+
+// Marks that are only kept become one mark for each part of the reach, with the sum of their counts
+// up to the largest count. Nothing is kept for a reach that is no longer than the window's.
+func TestKeptMarksAreJoined(t *testing.T) {
+	const second, leaves = quota.Instant(quota.Second), quota.Instant(quota.Second) * 2 // The grain is a microsecond.
+	const reach, until = 64 * quota.Second, 64 * quota.Instant(quota.Second)            // A part is two seconds.
+	w := windowsOf(t, quota.SlidingLog, 10, quota.Second, 0)
+	for name, c := range map[string]struct{ before, after quota.History }{
+		"two of a part": {
+			quota.History{Last: leaves, Marks: marks{{1, 3}, {second, 2}}, Reach: reach, Until: until},
+			quota.History{Last: leaves, Marks: marks{{second, 5}}, Reach: reach, Until: until + second},
+		},
+		"the second one counts": {
+			quota.History{Last: leaves, Marks: marks{{1, 3}, {second + 1, 2}}, Reach: reach, Until: until},
+			quota.History{Last: leaves, Marks: marks{{1, 3}, {second + 1, 2}}, Reach: reach, Until: until + second + 1},
+		},
+		"of two parts": {
+			quota.History{Last: 9 * second, Marks: marks{{1, 3}, {3 * second, 2}}, Reach: reach, Until: until},
+			quota.History{Last: 9 * second, Marks: marks{{1, 3}, {3 * second, 2}}, Reach: reach, Until: until + 3*second},
+		},
+		"more than can be counted": {
+			quota.History{Last: leaves, Marks: marks{{1, quota.MaxUnits}, {2, 9}}, Reach: reach, Until: until},
+			quota.History{Last: leaves, Marks: marks{{2, quota.MaxUnits}}, Reach: reach, Until: until + 2},
+		},
+		"the window's own reach": {
+			quota.History{Last: 2, Marks: marks{{1, 3}}, Reach: quota.Second, Until: 1},
+			quota.History{Last: 2, Marks: marks{{1, 3}}},
+		},
+	} {
+		h := c.before
+		w.Advance(&h, h.Last)
+		if !slices.Equal(h.Marks, c.after.Marks) || h.Reach != c.after.Reach || h.Until != c.after.Until {
+			t.Errorf("%s: %+v, want %+v", name, h, c.after)
+		}
+	}
+}
+
+// While marks are kept, there is room for two more: the earliest are joined.
+func TestKeptMarksLeaveRoom(t *testing.T) {
+	w := windowsOf(t, quota.SlidingLog, 10, quota.Minute, 0)
+	for count, joined := range map[int]int64{quota.MaxMarks - 2: 1, quota.MaxMarks - 1: 2, quota.MaxMarks: 3} {
+		h := quota.History{Last: 1000, Reach: quota.Day, Until: quota.Instant(quota.Day)}
+		for i := range count {
+			h.Marks = append(h.Marks, quota.Mark{Start: quota.Instant(i), Count: 1})
+		}
+		w.Advance(&h, h.Last)
+		first := quota.Mark{Start: quota.Instant(joined - 1), Count: joined}
+		if len(h.Marks) != quota.MaxMarks-2 || h.Marks[0] != first {
+			t.Errorf("of %d marks %d are left, and the first is %+v", count, len(h.Marks), h.Marks[0])
+		}
+	}
+}
+
+// A history that is set back is kept for as long as before.
+func TestSetBackKeeps(t *testing.T) {
+	const second = quota.Instant(quota.Second)
+	w := windowsOf(t, quota.FixedWindow, 10, quota.Second, 0)
+	h := quota.History{Last: 5 * second, Marks: marks{{5 * second, 1}}, Reach: 4 * quota.Second, Until: 9 * second}
+	if !w.SetBack(&h, 2*second) || h.Until != 6*second || h.Marks[0].Start != 2*second {
+		t.Errorf("%+v", h)
+	}
+}
+
+// A mark no longer counts at the instant at which it leaves, though it is kept.
+func TestKeptMarksDoNotCount(t *testing.T) {
+	w := windowsOf(t, quota.SlidingLog, 5, quota.Second, 0)
+	const leaves = quota.Instant(quota.Second)
+	h := quota.History{Last: leaves, Marks: marks{{0, 4}, {9, 3}}, Reach: quota.Day, Until: quota.Instant(quota.Day)}
+	if w.Remaining(&h) != 2 || w.Owed(&h) != 0 || w.Ready(&h, 5) != 9+leaves {
+		t.Errorf("%d left, %d owed, five at %d", w.Remaining(&h), w.Owed(&h), w.Ready(&h, 5))
+	}
+	for lowered, want := range map[int64]int64{3: 0, 2: 1} {
+		w.Quota = lowered
+		if got := w.Owed(&h); got != want {
+			t.Errorf("of %d: %d owed, want %d", lowered, got, want)
+		}
+	}
+}
