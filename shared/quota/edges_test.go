@@ -496,7 +496,8 @@ func TestForgettableHistory(t *testing.T) {
 // A mark of leased tokens whose time has begun counts from now at the latest.
 func TestConvertMarkThatHasBegun(t *testing.T) {
 	const second = quota.Instant(quota.Second)
-	w, next := windowsOf(t, quota.SlidingWindow, 10, quota.Second, 1), windowsOf(t, quota.SlidingLog, 10, quota.Second, 0)
+	w := windowsOf(t, quota.SlidingWindow, 10, quota.Second, 1)
+	next := windowsOf(t, quota.SlidingLog, 10, quota.Second, 0)
 	for _, now := range []quota.Instant{second, second + 200_000} {
 		h := quota.History{Last: second / 2, Marks: marks{{second, 3}}}
 		if w.Convert(&h, now, next); !slices.Equal(h.Marks, marks{{now, 3}}) {
@@ -518,7 +519,8 @@ func TestKeep(t *testing.T) {
 	} {
 		h := quota.History{Marks: marks{{second, 1}, {2 * second, 1}}, Reach: 5 * quota.Second, Until: 9 * second}
 		if w.Keep(&h, c.reach); h.Reach != c.want.Reach || h.Until != c.want.Until {
-			t.Errorf("for %d: kept for %d until %d, want %d until %d", c.reach, h.Reach, h.Until, c.want.Reach, c.want.Until)
+			t.Errorf("for %d: kept for %d until %d, want %d until %d", c.reach, h.Reach, h.Until, c.want.Reach,
+				c.want.Until)
 		}
 	}
 }
@@ -527,7 +529,7 @@ func TestKeep(t *testing.T) {
 // up to the largest count. Nothing is kept for a reach that is no longer than the window's.
 func TestKeptMarksAreJoined(t *testing.T) {
 	const second, leaves = quota.Instant(quota.Second), quota.Instant(quota.Second) * 2 // The grain is a microsecond.
-	const reach, until = 64 * quota.Second, 64 * quota.Instant(quota.Second)            // A part is two seconds.
+	const reach, until = 64 * quota.Second, 64 * second                                 // A part is two seconds.
 	w := windowsOf(t, quota.SlidingLog, 10, quota.Second, 0)
 	for name, c := range map[string]struct{ before, after quota.History }{
 		"two of a part": {
@@ -540,7 +542,7 @@ func TestKeptMarksAreJoined(t *testing.T) {
 		},
 		"of two parts": {
 			quota.History{Last: 9 * second, Marks: marks{{1, 3}, {3 * second, 2}}, Reach: reach, Until: until},
-			quota.History{Last: 9 * second, Marks: marks{{1, 3}, {3 * second, 2}}, Reach: reach, Until: until + 3*second},
+			quota.History{Marks: marks{{1, 3}, {3 * second, 2}}, Reach: reach, Until: until + 3*second},
 		},
 		"more than can be counted": {
 			quota.History{Last: leaves, Marks: marks{{1, quota.MaxUnits}, {2, 9}}, Reach: reach, Until: until},

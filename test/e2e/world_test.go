@@ -21,7 +21,7 @@ const (
 	adminToken = "the-administrator-of-the-tests"
 	nodeToken  = "the-envoys-of-the-tests"
 	// patience bounds every wait for something that should happen at once.
-	patience = 15 * time.Second
+	patience = 30 * time.Second
 )
 
 // setup lists the parts of a world. The zero value is one Envoy, a control plane on a Redis, and an
