@@ -28,11 +28,13 @@ light_packages = $$(go list ./... | grep -v -E '/weir/test/|$(WASM_HEAVY)')
 with_goroutines := \/weir\/(client|controlplane|tools)(\/|$$)|\/filter\/internal\/base\/(bucketstore|shareddata)$$
 without := \/tools\/rules$$|\/internal\/cli(\/|$$)
 starts := ^[[:space:]]*go [a-z]|\.Go\(|httptest\.|net\.Listen|synctest\.|\.Parallel\(
-# Packages that take minutes start first, so that none of them runs alone at the end.
-minutes := \/weir\/client$$|\/internal\/(app|serve\/(api|rls)|store\/redisstore)$$
+# Packages that take minutes start first, the longest before the others, so that none of them runs
+# alone at the end.
+longest := \/store\/redisstore$$
+minutes := \/weir\/client$$|\/internal\/(app|serve\/(api|rls)|store\/localstore)$$
 race_packages = $$(go list -f '{{.ImportPath}} {{.Dir}}' ./... | awk '$$1 ~ /$(with_goroutines)/ && $$1 !~ /$(without)/' | \
 	while read -r package dir; do if grep -qE '$(starts)' "$$dir"/*.go; then echo "$$package"; fi; done | \
-	awk '{print (/$(minutes)/ ? 1 : 2), $$0}' | sort -s -n -k 1,1 | cut -d ' ' -f 2)
+	awk '{print (/$(longest)/ ? 0 : /$(minutes)/ ? 1 : 2), $$0}' | sort -s -n -k 1,1 | cut -d ' ' -f 2)
 plain_packages = $$(go list ./... | grep -v '/weir/test/' | grep -vxFf <(printf '%s\n' $(race_packages)))
 
 .PHONY: help
