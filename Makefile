@@ -17,6 +17,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # test/stores runs tests of other packages again: `make test-stores`; test/install and test/compose need root:
 # `make test-install`, `make test-compose`.
 END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores|install|compose|wasm|simulation)$$')
+# Minutes of `make bench` with each contestant: `make test-native` runs them.
+CONTESTANTS := ^Test(EveryContestantDoesItsWork|IdleContestantsAreNoticed)$$
 WASM_HEAVY := /envoytest(/|$$)
 
 announce = @printf '\n== %s\n' "$(1)"
@@ -174,7 +176,7 @@ test-virtual: ## the built filter on wazero and whole fleets, in virtual time; n
 .PHONY: test-e2e
 test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
 	$(call announce,end-to-end tests with Envoy and Redis)
-	@go test -count 1 -timeout 40m $(END_TO_END)
+	@go test -count 1 -timeout 40m -skip '$(CONTESTANTS)' $(END_TO_END)
 
 # Dynamic modules as the native host needs them are in Envoy since 1.38.
 .PHONY: test-native
@@ -188,6 +190,8 @@ test-native: build native-faults ## the end-to-end tests and the matrix of Envoy
 	@go test -count 1 -timeout 30m ./test/native -full
 	$(call announce,the native host: end-to-end tests)
 	@WEIR_HOST=native go test -count 1 -timeout 60m ./test/e2e -keys 1000000
+	$(call announce,the benchmark of both hosts and their peers)
+	@go test -count 1 -timeout 30m -run '$(CONTESTANTS)' ./test/figures/bench
 	$(call announce,the native host in each Envoy that has it)
 	@WEIR_HOST=native go test -count 1 -v ./test/matrix -all -write
 
@@ -379,7 +383,7 @@ test-arm64: build ## the filter in Envoy for arm64, and the image's control plan
 	@go test -count 1 -timeout 20m -v -tags emulated -run '^TestOnArm64' ./test/matrix -write
 	@WEIR_HOST=native go test -count 1 -timeout 20m -v -tags emulated -run '^TestOnArm64TheFilterRuns$$' ./test/matrix
 
-# Not part of `make test`: it takes some twenty minutes, on a machine that does nothing else. The end-to-end tests try it out.
+# Not part of `make test`: it takes some twenty minutes, on a machine that does nothing else. `make test-native` tries it out.
 BENCH ?=
 
 .PHONY: bench

@@ -54,7 +54,7 @@ policies:
 	run := exec.CommandContext(ctx, schemathesis, "--config-file", config, "run", w.URL()+"/openapi.yaml",
 		"--exclude-tag", "node",
 		"--header", "Authorization: Bearer "+
-			adminToken, "--seed", "1", "--max-examples", "60", "--workers", "1", "--no-color")
+			adminToken, "--seed", "1", "--max-examples", "20", "--workers", "1", "--no-color")
 	run.Dir = t.TempDir() // for its files
 	run.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "PYTHONDONTWRITEBYTECODE=1")
 	output, err := run.CombinedOutput()
