@@ -493,15 +493,22 @@ func TestForgettableHistory(t *testing.T) {
 	}
 }
 
-// A mark of leased tokens whose time has begun counts from now at the latest.
+// A mark of leased tokens whose time has begun counts from the end of its grain, or from now.
 func TestConvertMarkThatHasBegun(t *testing.T) {
 	const second = quota.Instant(quota.Second)
-	w := windowsOf(t, quota.SlidingWindow, 10, quota.Second, 1)
-	next := windowsOf(t, quota.SlidingLog, 10, quota.Second, 0)
-	for _, now := range []quota.Instant{second, second + 200_000} {
+	next := windowsOf(t, quota.SlidingLog, 20, quota.Second, 0)
+	for _, c := range []struct {
+		algorithm quota.Algorithm
+		now, want quota.Instant
+	}{
+		{quota.SlidingWindow, second, second},
+		{quota.SlidingWindow, second + 200_000, second + 200_000},
+		{quota.SlidingLog, second + 200_000, second}, // Its grain is a microsecond.
+	} {
 		h := quota.History{Last: second / 2, Marks: marks{{second, 3}}}
-		if w.Convert(&h, now, next); !slices.Equal(h.Marks, marks{{now, 3}}) {
-			t.Errorf("at %d: %+v", now, h.Marks)
+		windowsOf(t, c.algorithm, 10, quota.Second, 1).Convert(&h, c.now, next)
+		if !slices.Equal(h.Marks, marks{{c.want, 3}}) {
+			t.Errorf("%v at %d: %+v, want it at %d", c.algorithm, c.now, h.Marks, c.want)
 		}
 	}
 }
