@@ -17,8 +17,6 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # test/stores runs tests of other packages again: `make test-stores`; test/install and test/compose need root:
 # `make test-install`, `make test-compose`.
 END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart|stores|install|compose|wasm|simulation)$$')
-# Minutes of `make bench` with each contestant: `make test-native` runs them.
-CONTESTANTS := ^Test(EveryContestantDoesItsWork|IdleContestantsAreNoticed)$$
 WASM_HEAVY := /envoytest(/|$$)
 
 announce = @printf '\n== %s\n' "$(1)"
@@ -176,11 +174,11 @@ test-virtual: ## the built filter on wazero and whole fleets, in virtual time; n
 .PHONY: test-e2e
 test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
 	$(call announce,end-to-end tests with Envoy and Redis)
-	@go test -count 1 -timeout 40m -skip '$(CONTESTANTS)' $(END_TO_END)
+	@go test -count 1 -timeout 40m $(END_TO_END)
 
 # Dynamic modules as the native host needs them are in Envoy since 1.38.
 .PHONY: test-native
-test-native: build native-faults ## the end-to-end tests and the matrix of Envoys with the native host of the filter; needs `make setup`
+test-native: build native-faults ## the end-to-end tests in full, the benchmark's contestants, and the matrix of Envoys with the native host of the filter; needs `make setup`
 	@tools/setup.sh envoy envoys redis
 	$(call announce,the native host: a second build elsewhere must be the same)
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; cp -R filter tools build/weir.wasm "$$dir/"; \
@@ -189,9 +187,10 @@ test-native: build native-faults ## the end-to-end tests and the matrix of Envoy
 	$(call announce,the native host: faults and reloads)
 	@go test -count 1 -timeout 30m ./test/native -full
 	$(call announce,the native host: end-to-end tests)
-	@WEIR_HOST=native go test -count 1 -timeout 60m ./test/e2e -keys 1000000
+	@WEIR_HOST=native go test -count 1 -timeout 60m ./test/e2e -keys 1000000 -examples 120
 	$(call announce,the benchmark of both hosts and their peers)
-	@go test -count 1 -timeout 30m -run '$(CONTESTANTS)' ./test/figures/bench
+	@go vet -tags contestants ./test/figures/bench
+	@go test -count 1 -timeout 30m -tags contestants ./test/figures/bench
 	$(call announce,the native host in each Envoy that has it)
 	@WEIR_HOST=native go test -count 1 -v ./test/matrix -all -write
 

@@ -23,7 +23,7 @@ func directly(config string) string {
 
 // keyCount is how many keys a flood has.
 var keyCount = flag.Int("keys", 400_000,
-	"number of requests of TestManyKeysLeaveMemoryFlat, each with a new key; `make flood` sets it")
+	"number of requests of TestManyKeysLeaveMemoryFlat, each with a new key; make flood and test-native set it")
 
 // A flood of keys can neither grow the memory of Envoy, nor hand a known client a fresh bucket, nor
 // have one refused that is within its limit.

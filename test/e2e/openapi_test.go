@@ -2,16 +2,21 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-proxy/weir/tools/stack"
 )
+
+var examples = flag.Int("examples", 20,
+	"number of requests that Schemathesis makes up for an operation; `make test-native` sets it")
 
 // Whatever a client sends that the description allows, and much that it does not: the control plane
 // never fails, and every answer has a status, headers, a media type and a body that the description
@@ -36,8 +41,8 @@ policies:
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Schemathesis takes half a minute, and five times that on a busy machine. It takes longer than
-	// this only if it hangs.
+	// Schemathesis takes 75 s for 20 examples and 180 s for 120 examples on a quiet machine, and
+	// several times that on a busy machine. It takes longer than this only if it hangs.
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	w, err := stack.StartControlPlane(ctx, stack.ControlPlaneOptions{
@@ -54,7 +59,7 @@ policies:
 	run := exec.CommandContext(ctx, schemathesis, "--config-file", config, "run", w.URL()+"/openapi.yaml",
 		"--exclude-tag", "node",
 		"--header", "Authorization: Bearer "+
-			adminToken, "--seed", "1", "--max-examples", "20", "--workers", "1", "--no-color")
+			adminToken, "--seed", "1", "--max-examples", strconv.Itoa(*examples), "--workers", "1", "--no-color")
 	run.Dir = t.TempDir() // for its files
 	run.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "PYTHONDONTWRITEBYTECODE=1")
 	output, err := run.CombinedOutput()

@@ -106,6 +106,14 @@ func (l *law) change(now quota.Instant, next quota.Params, span quota.Span) {
 	l.allow(now, less, quota.Span(l.lent-now))
 }
 
+// follow goes on with the figures of a node's own bucket from a newer policy set.
+func (l *law) follow(now quota.Instant, generation uint64, next quota.Params) {
+	l.generation = generation
+	if next != l.params {
+		l.change(now, next, 0)
+	}
+}
+
 // older reports whether figures belong to an earlier policy set. A caller's own figures are never
 // above the largest.
 func (l *law) older(p quota.Params) bool {
@@ -154,6 +162,12 @@ func (l *windowLaw) allow(now quota.Instant, tokens int64) {
 func (l *windowLaw) change(now quota.Instant, next quota.Windows) {
 	l.allow(now, max(0, l.windows.Quota-next.Quota))
 	l.windows = next
+}
+
+// follow goes on with the figures of a node's own bucket from a newer policy set.
+func (l *windowLaw) follow(now quota.Instant, generation uint64, next quota.Windows) {
+	l.generation = generation
+	l.change(now, next)
 }
 
 // use notes n tokens used at now; it reports whether the law still holds. It forgets entries of the

@@ -417,8 +417,7 @@ func (w *world) useOwn(n *node, h filtertest.Hit, limit policy.Limit) {
 			n.grids[h.Bucket] = l
 		}
 		if h.Generation > l.generation {
-			l.change(now, limit.WindowsOf(h.Bucket))
-			l.generation = h.Generation
+			l.follow(now, h.Generation, limit.WindowsOf(h.Bucket))
 		}
 		if !l.use(now, h.Cost) {
 			w.fail("node %d's own bucket of windows: %+v %v", n.number, l.windows, l.log)
@@ -432,10 +431,7 @@ func (w *world) useOwn(n *node, h filtertest.Hit, limit policy.Limit) {
 		n.locals[key] = l
 	}
 	if h.Generation >= l.generation || l.used == 0 && !p.SlowerThan(l.params) {
-		l.generation = h.Generation
-		if p != l.params {
-			l.change(now, p, 0)
-		}
+		l.follow(now, h.Generation, p)
 	}
 	if !l.use(now, h.Cost) {
 		w.fail("node %d's own bucket, source %d: %d units of debt, %+v", n.number, h.Source, l.debt, l.params)
@@ -447,25 +443,20 @@ func (w *world) useOwn(n *node, h filtertest.Hit, limit policy.Limit) {
 // then on. The law follows only to figures that allow more, since it does not know.
 func (w *world) raiseOwn(n *node, h filtertest.Hit) {
 	limit, ok := w.limitOf(h.Generation, h.Limit)
-	if !ok || h.Source != filtertest.Local && h.Source != filtertest.Share {
+	if !ok {
 		return
 	}
 	if l := n.grids[h.Bucket]; l != nil && h.Source == filtertest.Local {
-		next := limit.WindowsOf(h.Bucket)
-		more := next.Quota >= l.windows.Quota && next.Length == l.windows.Length
-		if more && h.Generation > l.generation {
-			l.change(n.clock(), next)
-			l.generation = h.Generation
+		more := l.windows
+		more.Quota = max(more.Quota, limit.WindowsOf(h.Bucket).Quota)
+		if h.Generation > l.generation && more == limit.WindowsOf(h.Bucket) {
+			l.follow(n.clock(), h.Generation, more)
 		}
 		return
 	}
 	l, p := n.locals[lawKey{h.Bucket, h.Source}], w.own(n, h.Source, limit)
-	if l == nil || h.Generation <= l.generation || p.Burst < l.params.Burst || p.SlowerThan(l.params) {
-		return
-	}
-	l.generation = h.Generation
-	if p != l.params {
-		l.change(n.clock(), p, 0)
+	if l != nil && h.Generation > l.generation && p.Burst >= l.params.Burst && !p.SlowerThan(l.params) {
+		l.follow(n.clock(), h.Generation, p)
 	}
 }
 

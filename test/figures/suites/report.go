@@ -22,7 +22,7 @@ var suites = []suite{
 	{"test", "all tests that need no further engine: units, races, fleets in virtual time, Envoy with Redis"},
 	{"test-stores", "the store on Redis 7.0, Redis 8.0 and Valkey 8.1; the refusal of Redis 6.0"},
 	{"matrix", "the filter in each supported version of Envoy"},
-	{"test-native", "the native host of the filter: faults, the end-to-end tests, each Envoy that has it"},
+	{"test-native", "the native host: faults, end-to-end tests, each Envoy that has it; the benchmark's contestants"},
 	{"test-arm64", "the filter in Envoy for arm64, and the control plane of the image for arm64, under qemu"},
 	{"test-images", "images and release files: built twice, pushed, pulled, run"},
 	{"test-install", "a release on an empty Debian 12 and 13, from nothing to the first refusal, and the clients"},

@@ -32,7 +32,7 @@ type Instance struct {
 	// KeepsNodes is true if nodes survive a restart.
 	KeepsNodes bool
 	// Fewer makes the suite play one of so many of its random games; 0 plays all of them. It is for
-	// a store that another run of the suite tests with all games, behind another connection.
+	// a store whose arithmetic another run of the suite tests with all games.
 	Fewer int
 }
 
